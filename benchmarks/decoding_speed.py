@@ -1,0 +1,121 @@
+"""Sentences a second in every order, against Transformers' XLM driven by a plain loop in the same run.
+
+    python benchmarks/decoding_speed.py --store STORE [--model MODEL] [--split dev] [--limit N] [--json FILE]
+
+Without --model a model of random weights is used: speed does not depend on what it says. The peer is an
+XLMWithLMHeadModel of the same size that re-runs padded pairs at every step and keeps the whole vocabulary projection,
+on the same device in the same precision; it decodes a sample from left to right.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from anyorder.cli.evaluate import ALL
+from anyorder.data.store import Store
+from anyorder.decoding.budget import make_budget
+from anyorder.decoding.engine import Request, decode
+from anyorder.model.model import Model, ModelConfig
+from anyorder.model.transformer import Shape
+from anyorder.orders import make_order, split_orders
+
+
+def seconds(work: object, cuda: bool) -> float:
+    if cuda:
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    work()  # type: ignore[operator]
+    if cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def peer(requests: list[Request], model: Model, batch: int) -> float:
+    """Sentences a second of Transformers' XLM, decoding from left to right."""
+    from transformers import XLMConfig, XLMWithLMHeadModel
+
+    shape, device = model.config.shape, model.device
+    config = XLMConfig(
+        vocab_size=model.config.tokens, emb_dim=shape.width, n_layers=shape.layers, n_heads=shape.heads, n_langs=2,
+        max_position_embeddings=shape.positions, gelu_activation=True, causal=False, dropout=0.0,
+    )  # fmt: skip
+    xlm = XLMWithLMHeadModel(config).to(device=device, dtype=model.output_bias.dtype).eval()
+    mask, eos, pad = model.vocabulary.mask, model.vocabulary.eos, model.vocabulary.pad
+    ordered = sorted(requests, key=lambda request: request.length)
+
+    def run() -> None:
+        for start in range(0, len(ordered), batch):
+            group = ordered[start : start + batch]
+            rows = [[eos, *one.source.tolist(), eos, eos, *[mask] * one.length, eos] for one in group]
+            widest = max(map(len, rows))
+            tokens = torch.tensor([row + [pad] * (widest - len(row)) for row in rows], device=device)
+            sizes = torch.tensor([len(row) for row in rows], device=device)
+            splits = torch.tensor([len(one.source) + 2 for one in group], device=device)[:, None]
+            place = torch.arange(widest, device=device)[None]
+            second = place >= splits
+            positions = torch.where(second, place - splits, place)
+            for step in range(max(one.length for one in group)):
+                with torch.no_grad():
+                    scores = xlm(
+                        tokens, langs=second.long(), position_ids=positions, attention_mask=place < sizes[:, None]
+                    ).logits
+                column = splits + 1 + step
+                best = scores.argmax(-1)
+                tokens = torch.where((place == column) & (tokens == mask), best, tokens)
+
+    run()
+    return len(requests) / seconds(run, device.type == "cuda")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", required=True)
+    parser.add_argument("--model")
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--together", action="store_true", help="XLM's attention: the source sees the target")
+    parser.add_argument("--split", default="dev")
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--orders", default=ALL)
+    parser.add_argument("--peer", type=int, default=256, help="sentences for the peer; 0 leaves it out")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    store = Store(options.store)
+    cuda = torch.cuda.is_available()
+    place = {"device": "cuda" if cuda else "cpu", "dtype": torch.bfloat16 if cuda else torch.float32}
+    if options.model:
+        model = Model.from_pretrained(options.model, **place)
+    else:
+        shape = Shape(width=options.width, source_sees_target=options.together)
+        model = Model(ModelConfig(shape, len(store.vocabulary), store.languages), store.vocabulary).to(**place).eval()
+    split, direction = store.split(options.split), "-".join(store.languages)
+    source, target = (split.sides[language] for language in store.languages)
+    requests = [Request(np.asarray(source[i], np.int64), int(target.lengths[i]), i) for i in range(len(split))][
+        : options.limit
+    ]
+    rows = []
+    for name in split_orders(options.orders):
+        order, budget = make_order(name), make_budget("one")
+        decode(model, requests[:200], direction, order, budget)
+        spent = seconds(lambda: decode(model, requests, direction, order, budget), cuda)  # noqa: B023
+        rows.append({"order": name, "sentences": len(requests), "seconds": spent, "per_second": len(requests) / spent})
+        print(f"{name:20} {len(requests) / spent:9,.0f} sentences/s", flush=True)
+    result = {"device": torch.cuda.get_device_name() if cuda else "cpu", "rows": rows}
+    if options.peer:
+        sample = requests[:: max(1, len(requests) // options.peer)][: options.peer]
+        order, budget = make_order("left-to-right"), make_budget("one")
+        ours = len(sample) / seconds(lambda: decode(model, sample, direction, order, budget), cuda)
+        theirs = peer(sample, model, 64)
+        result["peer"] = {"sentences": len(sample), "ours_per_second": ours, "transformers_per_second": theirs}
+        print(
+            f"{len(sample)} sentences, left to right: {ours:,.0f}/s, Transformers {theirs:,.0f}/s: {ours / theirs:.1f}x"
+        )
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

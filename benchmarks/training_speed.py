@@ -1,0 +1,114 @@
+"""How fast masked translation trains, against what a large matrix product reaches on the same device in the same run.
+
+    python benchmarks/training_speed.py --store STORE [--widths 512,1024] [--seconds 20] [--json FILE]
+
+Two counts of floating-point operations are shown. `done` counts the products that are computed: the last layer and the
+output run only at masked positions. `formula` is 6 x non-embedding weights x tokens plus the projection at masked
+positions, as papers count.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+
+from anyorder.data.store import Store
+from anyorder.model.attention import to_device
+from anyorder.model.transformer import Shape
+from anyorder.training.batches import Ahead, Cursor
+from anyorder.training.loop import Run, _adamw, _move_average, peak_flops, training_flops
+from anyorder.training.translation import Masking, TranslationTask, new_model
+
+
+def measure(
+    store: Store, width: int, batch_tokens: int, seconds: float, cuda: bool, together: bool
+) -> dict[str, object]:
+    device = torch.device("cuda" if cuda else "cpu")
+    shape = Shape(width=width, source_sees_target=together)
+    model = new_model(store, shape, None, 1).to(device).train()
+    average = new_model(store, shape, None, 1).to(device)
+    task = TranslationTask(store, model, Masking(), batch_tokens, 1, fixed=cuda)
+    task.module.to(device).train()
+    if cuda:
+        task.module.compile(dynamic=False)
+    optimizer = _adamw(model, Run(steps=1), cuda)
+    source = Ahead(task.batches(Cursor(), 0, 0, 1))
+
+    def step() -> tuple[int, int]:
+        batch, _ = next(source)
+        tensors = {name: to_device(array, device) for name, array in batch.arrays.items()}
+        with torch.autocast("cuda", torch.bfloat16, cuda):
+            loss, _ = task.module(tensors, longest=batch.longest, lengths=batch.lengths)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        _move_average(average, model, 0.999, 1000)
+        return batch.tokens, batch.predicted
+
+    def wait() -> None:
+        if cuda:
+            torch.cuda.synchronize()
+
+    start = time.perf_counter()
+    step()
+    wait()
+    first = time.perf_counter() - start
+    for _ in range(3):
+        step()
+    wait()
+    tokens = predicted = steps = 0
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        for _ in range(10 if cuda else 1):
+            more, places = step()
+            tokens, predicted, steps = tokens + more, predicted + places, steps + 1
+        wait()
+    spent = time.perf_counter() - start
+    source.close()
+    done = training_flops(model, tokens, predicted)
+    formula = 6.0 * (12 * shape.layers * width**2 * tokens + model.config.tokens * width * predicted)
+    return {
+        "width": width,
+        "source_sees_target": together,
+        "batch_tokens": batch_tokens,
+        "first_step_seconds": round(first, 1),
+        "steps": steps,
+        "tokens_per_second": round(tokens / spent),
+        "tflops_done": done / spent / 1e12,
+        "tflops_formula": formula / spent / 1e12,
+        "peak_tflops": peak_flops(device) / 1e12,
+        "memory_gb": torch.cuda.max_memory_allocated() / 1e9 if cuda else 0,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", required=True)
+    parser.add_argument("--widths", default="512,1024")
+    parser.add_argument("--batch-tokens", type=int, default=65_536)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--together", action="store_true", help="XLM's attention: the source sees the target")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    store, rows = Store(options.store), []
+    for width in options.widths.split(","):
+        row = measure(
+            store, int(width), options.batch_tokens, options.seconds, torch.cuda.is_available(), options.together
+        )
+        rows.append(row)
+        done, formula, peak = row["tflops_done"], row["tflops_formula"], row["peak_tflops"]
+        print(
+            f"d {width}: {row['tokens_per_second']:,} tokens/s, {done:.0f} TFLOP/s done ({done / peak:.0%} of this "
+            f"device's {peak:.0f}), {formula:.0f} by the formula ({formula / peak:.0%}; {formula / 790:.0%} of 790), "
+            f"first step {row['first_step_seconds']} s, {row['memory_gb']:.0f} GB",
+            flush=True,
+        )
+        if options.json:
+            options.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

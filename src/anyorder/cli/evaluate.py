@@ -1,0 +1,122 @@
+"""`anyorder evaluate`: orders times length limits, scored."""
+
+import json as json_format
+import os
+from pathlib import Path
+
+from rich.console import Console
+
+from anyorder import progress
+from anyorder.cli.start import Device, open_translator
+from anyorder.data.corpus import read_parallel
+from anyorder.decoding.budget import make_budget
+from anyorder.decoding.lengths import make_length
+from anyorder.errors import InputError
+from anyorder.evaluation.significance import Test
+from anyorder.evaluation.tables import Evaluation, encode_pairs
+from anyorder.evaluation.tables import evaluate as evaluate_orders
+from anyorder.model.checkpoint import find
+from anyorder.orders import make_order, split_orders
+from anyorder.report.terminal import evaluation_table
+from anyorder.translator import direction_languages
+
+ALL = "uniform,left-to-right,right-to-left,least-to-most,easy-first,outer-in:stride=1,outer-in:stride=2,"
+ALL += "outer-in:stride=3,entropy,max-prob,margin"
+
+
+def evaluate(
+    model: str,
+    direction: str,
+    source: Path | None = None,
+    reference: Path | None = None,
+    orders: str = ALL,
+    max_length: str = "none",
+    length: str = "gold",
+    budget: str = "one",
+    limit: int | None = None,
+    against: str | None = None,
+    test: Test = "bootstrap",
+    samples: int = 1000,
+    seed: int = 1,
+    device: Device = "auto",
+    batch_tokens: int | None = None,
+    json: Path | None = None,
+) -> None:
+    """Score orders on a test set.
+
+    BLEU is what multi-bleu.perl prints: case-sensitive, on Moses tokens, subwords joined. chrF is sacreBLEU's chrF2 on
+    plain text. p-values are sacreBLEU's paired tests on that BLEU.
+
+    Args:
+        model: A bundled model (de-en), a folder, or a hub id.
+        direction: Source and target language, such as de-en.
+        source: Sentences to translate (plain, .gz, .xz); the sample bundled with the model if not given.
+        reference: Their reference translations.
+        orders: Names separated by commas; all heuristic orders if not given.
+        max_length: Length limits in subwords, both sides, such as 20,30,none.
+        length: How the target's length is found: gold, predicted, candidates:N or table:N.
+        budget: Positions filled in one step, 'one' or a number.
+        limit: Only the first so many pairs.
+        against: The order that p-values compare with; the first one if not given.
+        test: bootstrap (paired bootstrap resampling) or randomization (paired approximate randomization).
+        samples: Resamplings of the test.
+        seed: For orders that draw lots.
+        device: Where to run.
+        batch_tokens: Target tokens under way together; results do not depend on it.
+        json: Also write the table to this file.
+    """
+    names = split_orders(orders)
+    for name in names:
+        make_order(name)
+    make_budget(budget), make_length(length)
+    limits = [_limit(part) for part in max_length.split(",")]
+    if (source is None) != (reference is None):
+        raise InputError("--source and --reference go together")
+    translator = open_translator(model, device)
+    from_language, to_language = direction_languages(translator.model, direction)
+    if source is None or reference is None:
+        folder = find(model)
+        source, reference = folder / f"sample.{from_language}", folder / f"sample.{to_language}"
+        if not source.exists() or not reference.exists():
+            raise InputError(f"{model} comes without a sample: give --source and --reference")
+    rows = list(read_parallel((source, reference)))[:limit]
+    if not rows:
+        raise InputError(f"{source}: is empty")
+    texts, references = zip(*rows, strict=True)
+    pairs = encode_pairs(translator, direction, texts, references, (str(source), str(reference)))
+    with progress.bar("decoding", len(rows) * len(names), "sentences") as bar:
+        result = evaluate_orders(
+            translator,
+            pairs,
+            direction,
+            names,
+            limits,
+            length,
+            budget,
+            against,
+            test,
+            samples,
+            seed,
+            batch_tokens,
+            lambda order, count: bar.advance(count),
+        )
+    if progress.is_main_process():
+        _show(result, against or names[0], json)
+
+
+def _show(result: Evaluation, against: str, json: Path | None) -> None:
+    console = Console()
+    console.print(evaluation_table(result, against))
+    console.print(result.signature, highlight=False, soft_wrap=True)
+    if json:
+        partial = json.with_name(f"{json.name}.partial-{os.getpid()}")
+        partial.write_text(json_format.dumps(result.as_json(), indent=2) + "\n", encoding="utf-8")
+        partial.replace(json)
+
+
+def _limit(text: str) -> int | None:
+    if text.strip() == "none":
+        return None
+    if not text.strip().isdigit() or int(text) < 1:
+        raise InputError(f"--max-length '{text}': expected a whole number from 1, or none")
+    return int(text)

@@ -1,0 +1,81 @@
+"""From a verb's function to its command line: jsonargparse reads the signature and the docstring.
+
+Options are written with hyphens (`--max-length`), switches need no value (`--trace`), and a recipe (`--config FILE`)
+may hold any of them.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import jsonargparse
+
+from anyorder.errors import InputError
+
+jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
+
+
+def parse(verb: str, summary: str, function: Callable[..., None], arguments: list[str]) -> dict[str, Any]:
+    """The values for a call of `function`. Its attribute `positionals` maps parameters to `add_argument` options."""
+    positionals: dict[str, dict[str, Any]] = getattr(function, "positionals", {})
+    parser = _Parser(prog=f"anyorder {verb}", description=_description(summary, function))
+    parser.usage = " ".join([f"anyorder {verb} [options]", *(f"[{name}]" for name in positionals)])
+    parser.add_argument("--config", action="config", help="a recipe: a YAML file with any of these options")
+    for name, options in positionals.items():
+        parser.add_argument(name, **options)
+    parser.add_function_arguments(function, skip=set(positionals), fail_untyped=True)
+    known = {option for action in parser._actions for option in action.option_strings}
+    switches = _make_switches(parser)
+    parsed = parser.parse_args(_normal(arguments, known, switches))
+    values = dict(vars(parser.instantiate(parsed)))
+    values.pop("config", None)
+    return values
+
+
+class _Parser(jsonargparse.ArgumentParser):
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        line = re.sub(r"Expected a <class '(\w+)'>", r"expected \1", " ".join(message.split()))
+        line = re.sub(r'Parser key "([\w.]+)"', lambda match: _hyphens(f"--{match[1]}"), line)
+        raise InputError(f"{line} (see {self.prog} --help)")
+
+    def format_help(self) -> str:
+        text = re.sub(r"--[a-z][a-z_.]*", lambda match: _hyphens(match[0]), super().format_help())
+        text = re.sub(r"<class '(\w+)'>", r"\1", text)
+        return re.sub(r"\n  --[a-z]+ CONFIG +Path to a\s+configuration\s+file\.", "", text)
+
+
+def _description(summary: str, function: Callable[..., None]) -> str:
+    """The summary, and the paragraphs of the docstring between its first line and its arguments."""
+    body = (inspect.getdoc(function) or "").partition("\n\n")[2].partition("Args:")[0]
+    return f"{summary} {' '.join(body.split())}".strip()
+
+
+def _make_switches(parser: jsonargparse.ArgumentParser) -> set[str]:
+    """The options that are true or false."""
+    switches = set()
+    for action in parser._actions:
+        if getattr(action, "_typehint", None) is bool:
+            switches.update(action.option_strings)
+            action.metavar = "[true|false]"
+    return switches
+
+
+def _normal(arguments: list[str], known: set[str], switches: set[str]) -> list[str]:
+    """Arguments as the parser wants them: underscores in names, a value behind every switch."""
+    normal: list[str] = []
+    for i, argument in enumerate(arguments):
+        if argument == "--":
+            return normal + arguments[i:]
+        name, equals, value = argument.partition("=")
+        if name.startswith("--") and name.replace("-", "_").replace("__", "--", 1) in known:
+            name = name.replace("-", "_").replace("__", "--", 1)
+        normal.append(f"{name}{equals}{value}")
+        follows = arguments[i + 1] if i + 1 < len(arguments) else ""
+        if name in switches and not equals and follows not in ("true", "false"):
+            normal[-1] = f"{name}=true"
+    return normal
+
+
+def _hyphens(option: str) -> str:
+    return option.replace("_", "-")

@@ -1,0 +1,79 @@
+"""`anyorder prepare`: aligned text to a store."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from anyorder.data.prepare import Filters, parse_corpora
+from anyorder.data.prepare import prepare as prepare_store
+from anyorder.data.text import TextRules, check_language
+from anyorder.data.vocab import Vocabulary
+from anyorder.errors import InputError
+
+
+def prepare(
+    languages: str,
+    out: Path,
+    train: str = "",
+    dev: str = "",
+    test: str = "",
+    mono: str = "",
+    splits: dict[str, str] = {},  # noqa: B006 - never changed
+    hold_out: dict[str, str] = {},  # noqa: B006
+    vocabulary: int = 16_000,
+    tokenizer: Path | None = None,
+    text: TextRules = TextRules(),  # noqa: B008 - frozen
+    filters: Filters = Filters(),  # noqa: B008
+    workers: int | None = None,
+) -> None:
+    """Turn aligned text into a prepared store.
+
+    A corpus is written [NAME=]PATTERN[@LABELS]: % in the pattern stands for the language, LABELS is a file that names
+    the corpus of each line, and several corpora are separated by commas. Files may be plain, .gz or .xz.
+
+    Args:
+        languages: Codes of the languages, such as de,en.
+        out: The folder to write; it must not exist.
+        train: Training corpora, such as news=data/news.%.xz,data/train.%.gz@data/train.corpus.gz.
+        dev: Development set, for validation while training.
+        test: Test set.
+        mono: Monolingual corpora for pretraining; the files of different languages need not be aligned.
+        splits: Further splits by name.
+        hold_out: New splits made of the last pairs of training corpora, such as {order: "news=5000,europarl=1000"}.
+        vocabulary: Size of the joint vocabulary to learn.
+        tokenizer: A tokenizer.json, a store or a model whose vocabulary is used instead of learning one.
+        text: How lines become words.
+        filters: Which training pairs are kept.
+        workers: Processes; all cores if not given.
+    """
+    codes = tuple(check_language(code.strip()) for code in languages.split(","))
+    if len(set(codes)) != len(codes):
+        raise InputError(f"'{languages}' names a language twice")
+    named = {"train": train, "dev": dev, "test": test, **splits}
+    corpora = {name: parse_corpora(spec, codes) for name, spec in named.items() if spec}
+    account = prepare_store(
+        codes,
+        corpora,
+        out,
+        mono=parse_corpora(mono, codes),
+        vocabulary=Vocabulary.load(tokenizer) if tokenizer else vocabulary,
+        rules=text,
+        filters=filters,
+        hold_out={split: _amounts(spec) for split, spec in hold_out.items()},
+        workers=workers,
+    )
+    from anyorder.report.terminal import account_table
+
+    console = Console()
+    console.print(account_table(account))
+    console.print(f"wrote {out}", highlight=False)
+
+
+def _amounts(spec: str) -> dict[str, int]:
+    amounts = {}
+    for part in filter(None, spec.split(",")):
+        name, _, count = part.partition("=")
+        if not count.isdigit():
+            raise InputError(f"hold_out '{part}': expected CORPUS=NUMBER")
+        amounts[name.strip()] = int(count)
+    return amounts

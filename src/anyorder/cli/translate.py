@@ -1,0 +1,145 @@
+"""`anyorder translate`: text in, text out, and the record of how it came about."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from anyorder import progress
+from anyorder.cli.start import Device, open_translator
+from anyorder.data.corpus import decode_lines, read_lines
+from anyorder.decoding.budget import make_budget
+from anyorder.decoding.lengths import make_length
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.errors import InputError
+from anyorder.orders import make_order
+from anyorder.report.terminal import trace as trace_lines
+from anyorder.translator import direction_languages
+
+CHUNK = 4096
+
+
+def translate(
+    input: list[str],
+    model: str,
+    direction: str,
+    order: str = "margin",
+    budget: str = "one",
+    length: str = "candidates:4",
+    reference: Path | None = None,
+    trace: bool = False,
+    json: Path | None = None,
+    seed: int = 1,
+    device: Device = "auto",
+    batch_tokens: int | None = None,
+) -> None:
+    """Translate a sentence, a file or standard input.
+
+    Args:
+        input: A file (plain, .gz, .xz), a sentence, or nothing for standard input.
+        model: A bundled model (de-en), a folder, or a hub id.
+        direction: Source and target language, such as de-en.
+        order: Which position is filled next; 'anyorder orders' lists them.
+        budget: Positions filled in one step, 'one' or a number.
+        length: How the target's length is found: predicted, candidates:N (N best, re-ranked), table:N (the paper's
+            counts), or gold (needs --reference).
+        reference: Reference translations, one a line, for --length gold.
+        trace: Show the sentence after every step; [ ] was filled rightwards, { } leftwards.
+        json: Write one trajectory a line to this file.
+        seed: For orders that draw lots.
+        device: Where to run.
+        batch_tokens: Target tokens under way together; results do not depend on it.
+    """
+    make_order(order), make_budget(budget), make_length(length)
+    if (length == "gold") != (reference is not None):
+        raise InputError("--length gold and --reference FILE go together")
+    lines, name = _open(input)
+    references = read_lines(reference) if reference else None
+    translator = open_translator(model, device)
+    source, target = direction_languages(translator.model, direction)
+    with _Output(json) as output, progress.bar("translating", unit="sentences") as bar:
+        done = 0
+        while chunk := list(islice(lines, CHUNK)):
+            gold = None
+            if references is not None:
+                held = list(islice(references, len(chunk)))
+                if len(held) < len(chunk):
+                    raise InputError(f"{name} has more lines than {reference}")
+                gold = [len(ids) for ids in translator.encode(held, target, str(reference), done + 1)]
+            ids = translator.encode(chunk, source, name, done + 1)
+            made = translator.decode(
+                chunk, ids, direction, order, budget, length, gold, seed, batch_tokens, bar.advance
+            )
+            done += len(chunk)
+            for trajectory in made:
+                output.write(trajectory, trace)
+
+
+translate.positionals = {  # type: ignore[attr-defined]
+    "input": {
+        "nargs": "*",
+        "type": str,
+        "default": [],
+        "help": "a file (plain, .gz, .xz), a sentence, or nothing for standard input",
+    }
+}
+
+
+def _open(given: list[str]) -> tuple[Iterator[str], str]:
+    """The lines to translate and what to call them in messages."""
+    if not given or given == ["-"]:
+        return decode_lines(sys.stdin.buffer, "standard input"), "standard input"
+    if len(given) == 1:
+        path = Path(given[0])
+        looks_like_path = " " not in given[0] and (os.sep in given[0] or path.suffix in _SUFFIXES)
+        if looks_like_path or path.is_file():
+            return read_lines(path), str(path)
+    return iter(_single_lines(given)), "input"
+
+
+_SUFFIXES = (".txt", ".gz", ".xz", ".de", ".en", ".ro", ".zh", ".src", ".tok")
+
+
+def _single_lines(sentences: Iterable[str]) -> list[str]:
+    return [" ".join(sentence.splitlines()) for sentence in sentences]
+
+
+class _Output:
+    """Text to standard output at once; trajectories to a file that appears when it is complete. Main process only."""
+
+    def __init__(self, file: Path | None):
+        self._file = file
+        self._partial = file.with_name(f"{file.name}.partial-{os.getpid()}") if file else None
+        self._stream: IO[str] | None = None
+        self._speaks = progress.is_main_process()
+
+    def __enter__(self) -> "_Output":
+        if self._speaks and self._partial:
+            try:
+                self._stream = self._partial.open("w", encoding="utf-8")
+            except OSError as error:
+                raise InputError(f"{self._file}: cannot be written ({error.strerror})") from None
+        return self
+
+    def write(self, trajectory: Trajectory, trace: bool) -> None:
+        if not self._speaks:
+            return
+        if trace:
+            print(f"source  {trajectory.source}")
+            for line in trace_lines(trajectory):
+                print(line)
+            print(f"result  {trajectory.text}\n", flush=True)
+        else:
+            print(trajectory.text)
+        if self._stream:
+            self._stream.write(trajectory.to_json() + "\n")
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._stream and self._partial and self._file:
+            self._stream.close()
+            if kind is None:
+                self._partial.replace(self._file)
+            else:
+                self._partial.unlink()

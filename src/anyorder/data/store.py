@@ -1,0 +1,130 @@
+"""A prepared store: token ids on disk, memory-mapped. What `anyorder prepare` writes and every training run reads.
+
+manifest.json             languages, text rules, splits, where every line went
+tokenizer.json            the vocabulary
+SPLIT.LANGUAGE.ids.bin    all sentences of one side end to end (uint16 or uint32), without delimiters
+SPLIT.LANGUAGE.ends.npy   where each sentence ends (int64)
+SPLIT.corpus.npy          which corpus each line came from (uint8)
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anyorder.data.text import TextRules
+from anyorder.data.vocab import Vocabulary
+from anyorder.errors import InputError, unknown
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Side:
+    """One language of a split: `ids[ends[i-1]:ends[i]]` is sentence i."""
+
+    ids: np.ndarray
+    ends: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        return self.ids[self.starts[i] : self.ends[i]]
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        return np.concatenate([np.zeros(1, np.int64), self.ends[:-1]])
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        return self.ends - self.starts
+
+
+@dataclass(frozen=True)
+class Split:
+    """Sentences by language. A parallel split's sides have equally many; a monolingual one's need not."""
+
+    name: str
+    sides: dict[str, Side]
+    corpora: tuple[str, ...]
+    """Names of the corpora; `corpus` indexes them."""
+    corpus: np.ndarray | None
+    """(sentences,) uint8; None for monolingual splits."""
+
+    def __len__(self) -> int:
+        return len(next(iter(self.sides.values())))
+
+    @property
+    def parallel(self) -> bool:
+        return self.corpus is not None
+
+
+class Store:
+    """An open store. Opening reads only the manifest; ids are mapped when a split is asked for."""
+
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+        file = self.path / MANIFEST
+        if not file.exists():
+            raise InputError(f"{self.path}: not a prepared store (no {MANIFEST}); make one with 'anyorder prepare'")
+        try:
+            self.manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            self.languages: tuple[str, ...] = tuple(self.manifest["languages"])
+            self.rules = TextRules(**self.manifest["text"])
+            self._splits: dict[str, Any] = self.manifest["splits"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{file}: damaged manifest ({error})") from None
+        if self.manifest.get("format") != FORMAT:
+            raise InputError(f"{file}: format {self.manifest.get('format')}, expected {FORMAT}; prepare it again")
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary.load(self.path)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._splits
+
+    def split(self, name: str) -> Split:
+        if name not in self._splits:
+            raise unknown("split", name, self._splits)
+        about = self._splits[name]
+        dtype = np.dtype(self.manifest["dtype"])
+        sides = {}
+        for language in about["languages"]:
+            ids_file = self.path / ids_name(name, language)
+            ends = self._array(ends_name(name, language))
+            tokens = int(ends[-1]) if len(ends) else 0
+            if not ids_file.exists() or ids_file.stat().st_size != tokens * dtype.itemsize:
+                raise InputError(f"{ids_file}: expected {tokens * dtype.itemsize} bytes; the store is damaged")
+            ids = np.memmap(ids_file, dtype, mode="r") if tokens else np.zeros(0, dtype)
+            sides[language] = Side(ids, ends)
+        corpus = self._array(corpus_name(name)) if about["parallel"] else None
+        return Split(name, sides, tuple(about["corpora"]), corpus)
+
+    def _array(self, name: str) -> np.ndarray:
+        try:
+            return np.load(self.path / name, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(f"{self.path / name}: the store is damaged ({error})") from None
+
+
+def write_manifest(folder: Path, languages: tuple[str, ...], rules: TextRules, dtype: np.dtype, **rest: Any) -> None:
+    manifest = {"format": FORMAT, "languages": languages, "text": asdict(rules), "dtype": dtype.name, **rest}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def ids_name(split: str, language: str) -> str:
+    return f"{split}.{language}.ids.bin"
+
+
+def ends_name(split: str, language: str) -> str:
+    return f"{split}.{language}.ends.npy"
+
+
+def corpus_name(split: str) -> str:
+    return f"{split}.corpus.npy"

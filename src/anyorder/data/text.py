@@ -1,0 +1,98 @@
+"""From a raw line to words and back, language by language: Moses (sacremoses), Romanian letters, Chinese words (jieba).
+
+Knows nothing of subwords or ids.
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import sacremoses
+
+from anyorder.errors import InputError, unknown
+
+# ISO 639-1. Moses has rules for about thirty of these and uses its English ones for the rest.
+_CODES = """
+    af am ar as az be bg bn bs ca cs cy da de el en eo es et eu fa fi fr ga gl gu he hi hr hu hy id is it ja ka kk km kn
+    ko ky la lb lo lt lv mg mk ml mn mr ms mt my nb ne nl nn no oc or pa pl ps pt ro ru si sk sl so sq sr sv sw ta te tg
+    th tk tl tr tt uk ur uz vi xh yi yo zh zu
+"""
+LANGUAGES = tuple(_CODES.split())
+
+
+@dataclass(frozen=True)
+class TextRules:
+    """How raw lines become words. Saved with a store and with a model, so that both always read text alike."""
+
+    normalise: bool = True
+    """Moses punctuation normalisation (quotes, dashes, spaces) before tokenising."""
+    romanian: Literal["keep", "comma", "plain"] = "keep"
+    """Romanian letters: as they are, cedillas turned into commas below, or without any diacritic."""
+    lowercase: bool = False
+    """Small letters without accents, as XLM's own models read text."""
+
+
+def check_language(code: str) -> str:
+    if code not in LANGUAGES:
+        raise unknown("language", code, LANGUAGES)
+    return code
+
+
+class Text:
+    """Words of one language.
+
+    >>> Text("en").words("Don't panic, it's (mostly) harmless.")
+    "Don 't panic , it 's ( mostly ) harmless ."
+    """
+
+    def __init__(self, language: str, rules: TextRules | None = None):
+        self.language = check_language(language)
+        self.rules = rules or TextRules()
+        moses = "en" if language == "zh" else language
+        self._normaliser = sacremoses.MosesPunctNormalizer(lang=moses)
+        self._tokeniser = sacremoses.MosesTokenizer(lang=moses)
+        self._detokeniser = sacremoses.MosesDetokenizer(lang=moses)
+
+    def words(self, line: str) -> str:
+        """The words of a raw line, separated by single spaces."""
+        line = line.translate(_CONTROL)
+        if self.language == "ro" and self.rules.romanian != "keep":
+            line = line.translate(_CEDILLA if self.rules.romanian == "comma" else _PLAIN)
+        if self.rules.normalise:
+            line = self._normaliser.normalize(line)
+        if self.language == "zh":
+            words = " ".join(word for word in _jieba().cut(line) if not word.isspace())
+        else:
+            words = self._tokeniser.tokenize(line, escape=False, return_str=True)
+        return _without_accents(words.lower()) if self.rules.lowercase else words
+
+    def sentence(self, words: list[str]) -> str:
+        """Words as a reader expects them: the spaces of the language, no others."""
+        if self.language == "zh":
+            return _SPACE_BETWEEN_HAN.sub("", " ".join(words))
+        return self._detokeniser.detokenize(words, unescape=False)
+
+
+def _without_accents(text: str) -> str:
+    return "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
+
+
+# Tabs and other control characters, and the line separators that some tools take for ends of lines, are spaces.
+_CONTROL = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0xFEFF], " ")
+_CEDILLA = str.maketrans("ŞşŢţ", "ȘșȚț")
+_PLAIN = str.maketrans("ŞşŢţȘșȚțĂăÂâÎî", "SsTtSsTtAaAaIi")
+_HAN = r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]"
+_SPACE_BETWEEN_HAN = re.compile(rf"(?<={_HAN}) | (?={_HAN})")
+
+
+@cache
+def _jieba() -> Any:
+    try:
+        import jieba
+    except ImportError:
+        raise InputError("Chinese needs jieba: pip install 'anyorder[zh]'") from None
+    jieba.setLogLevel("ERROR")
+    jieba.initialize()
+    return jieba

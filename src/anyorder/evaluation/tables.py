@@ -1,0 +1,160 @@
+"""Orders times length limits: decode, score, compare, one row each."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from anyorder.decoding.budget import make_budget
+from anyorder.decoding.engine import Filled
+from anyorder.decoding.lengths import make_length
+from anyorder.decoding.trajectory import signature
+from anyorder.errors import InputError, unknown
+from anyorder.evaluation.bleu import bleu_signature, corpus_bleu, corpus_chrf
+from anyorder.evaluation.significance import Test, p_values
+from anyorder.orders import make_order
+from anyorder.translator import Translator, direction_languages
+
+
+@dataclass(frozen=True)
+class Score:
+    """One order on the sentences within one length limit."""
+
+    order: str
+    max_length: int | None
+    sentences: int
+    bleu: float
+    chrf: float
+    p_value: float | None
+    """Against the chosen order; None for that order itself."""
+    seconds: float
+    """Time spent decoding these sentences."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    signature: str
+    direction: str
+    rows: list[Score]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """An encoded test set."""
+
+    sources: list[str]
+    references: list[str]
+    source_ids: list[np.ndarray]
+    reference_lengths: list[int]
+    reference_words: list[str]
+
+    @property
+    def longest(self) -> np.ndarray:
+        """(pairs,) subwords of the longer side; infinite where a side is empty."""
+        lengths = [
+            max(len(ids), length) if len(ids) and length else np.iinfo(np.int64).max
+            for ids, length in zip(self.source_ids, self.reference_lengths, strict=True)
+        ]
+        return np.array(lengths, np.int64)
+
+
+def encode_pairs(
+    translator: Translator,
+    direction: str,
+    sources: Sequence[str],
+    references: Sequence[str],
+    names: tuple[str, str] = ("source", "reference"),
+) -> Pairs:
+    source, target = direction_languages(translator.model, direction)
+    return Pairs(
+        list(sources),
+        list(references),
+        translator.encode(sources, source, names[0]),
+        [len(ids) for ids in translator.encode(references, target, names[1])],
+        translator.words(references, target),
+    )
+
+
+def evaluate(
+    translator: Translator,
+    pairs: Pairs,
+    direction: str,
+    orders: Sequence[str],
+    max_lengths: Sequence[int | None] = (None,),
+    length: str = "gold",
+    budget: str | int = "one",
+    against: str | None = None,
+    test: Test = "bootstrap",
+    samples: int = 1000,
+    seed: int = 1,
+    batch_tokens: int | None = None,
+    advance: Callable[[str, int], None] = lambda order, sentences: None,
+) -> Evaluation:
+    """Score every order within every length limit, with p-values against one of them (the first if none is named).
+
+    A limit takes the pairs with at most so many subwords on both sides. A sentence is decoded once however many limits
+    it is within.
+    """
+    against = against or orders[0]
+    if against not in orders:
+        raise unknown("order to compare with", against, orders)
+    for order in orders:
+        make_order(order)
+    limits = sorted(set(max_lengths), key=lambda limit: (limit is None, limit))
+    longest = pairs.longest
+    within = {limit: np.flatnonzero(longest <= (limit or np.iinfo(np.int64).max - 1)) for limit in limits}
+    for limit in limits:
+        if len(within[limit]) == 0:
+            raise InputError(f"no pair has at most {limit} subwords on both sides")
+    made: dict[str, dict[int, Filled]] = {order: {} for order in orders}
+    seconds: dict[tuple[str, int | None], float] = {}
+    for order in orders:
+        spent = 0.0
+        for limit in limits:
+            todo = [int(i) for i in within[limit] if int(i) not in made[order]]
+            start = time.perf_counter()
+            done = translator.fill(
+                [pairs.source_ids[i] for i in todo],
+                direction,
+                order,
+                budget,
+                length,
+                [pairs.reference_lengths[i] for i in todo],
+                seed,
+                batch_tokens,
+                lambda count, order=order: advance(order, count),  # type: ignore[misc]
+            )
+            spent += time.perf_counter() - start
+            seconds[order, limit] = spent
+            made[order].update(zip(todo, done, strict=True))
+    rows = []
+    for limit in limits:
+        chosen = [int(i) for i in within[limit]]
+        references = [pairs.reference_words[i] for i in chosen]
+        texts = [pairs.references[i] for i in chosen]
+        vocabulary = translator.model.vocabulary
+        lines = {order: [" ".join(vocabulary.words(made[order][i].ids)) for i in chosen] for order in orders}
+        others = [order for order in orders if order != against]
+        compared = p_values(lines[against], [lines[order] for order in others], references, test, samples)
+        p_of = dict(zip(others, compared, strict=True))
+        for order in orders:
+            written = translator.sentences([made[order][i] for i in chosen], direction)
+            rows.append(
+                Score(
+                    order=order,
+                    max_length=limit,
+                    sentences=len(chosen),
+                    bleu=round(corpus_bleu(lines[order], references), 4),
+                    chrf=round(corpus_chrf(written, texts), 4),
+                    p_value=p_of.get(order),
+                    seconds=round(seconds[order, limit], 3),
+                )
+            )
+    how = signature("*", make_budget(budget).name, make_length(length).name, seed)
+    p = f"test:{test}|samples:{samples}|against:{against}"
+    return Evaluation(f"{how}|{bleu_signature()}|{p}", direction, rows)

@@ -1,0 +1,223 @@
+"""Who attends to whom in a packed batch. The Transformer asks a `Pattern`; it never sees sentences itself.
+
+Sentences lie end to end in one row, `Segments` says where each begins. On CUDA in half precision attention is one
+variable-length kernel; elsewhere sentences of equal (rounded) size go through SDPA together. Rounding depends on the
+sentence alone, so what a sentence gets does not depend on its neighbours in the batch.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anyorder.data.ragged import ranges, starts_of
+
+
+@dataclass(eq=False)
+class Segments:
+    """Stretches of a packed row, end to end."""
+
+    offsets: Tensor
+    """(segments + 1,) int32 on the device: where each begins, and where the last one ends."""
+    longest: int
+    """No segment is longer; a bound will do."""
+    lengths: np.ndarray | None = None
+    """(segments,) on the host; needed wherever the variable-length kernel cannot run."""
+    _plans: list[tuple["Segments", "_Plan"]] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def of(cls, lengths: np.ndarray, device: torch.device | str = "cpu") -> "Segments":
+        offsets = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        longest = int(lengths.max()) if len(lengths) else 0
+        return cls(to_device(offsets, device), longest, lengths)
+
+    def first(self, count: int) -> "Segments":
+        """Only the first `count` segments."""
+        assert self.lengths is not None
+        lengths = self.lengths[:count]
+        return Segments(self.offsets[: count + 1], int(lengths.max()), lengths)
+
+    def plan(self, keys: "Segments") -> "_Plan":
+        """How these queries meet those keys through SDPA; worked out once for all layers."""
+        for known, plan in self._plans:
+            if known is keys:
+                return plan
+        plan = _Plan.make(self, keys)
+        self._plans.append((keys, plan))
+        return plan
+
+
+@dataclass(frozen=True)
+class Places:
+    """Some positions of a packed row: the only ones at which the last layer is computed."""
+
+    rows: Tensor
+    """(places,) int64, ascending."""
+    segments: Segments
+    """How many of them lie in each sentence."""
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, queries: Segments, keys: Segments) -> Tensor:
+    """Attention of segment i of the queries to segment i of the keys. All (tokens, heads, size), packed."""
+    if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
+        from torch.nn.attention.varlen import varlen_attn
+
+        out = varlen_attn(query, key, value, queries.offsets, keys.offsets, queries.longest, keys.longest)
+        assert isinstance(out, Tensor)
+        return out
+    return queries.plan(keys).attend(query, key, value)
+
+
+class Pattern(ABC):
+    """A rule of attention for one forward pass."""
+
+    @abstractmethod
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, at: Places | None) -> Tensor:
+        """query: (places or tokens, heads, size); key, value: (tokens, heads, size)."""
+
+
+@dataclass(frozen=True)
+class Together(Pattern):
+    """Every token attends to the whole of its segment."""
+
+    segments: Segments
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, at: Places | None) -> Tensor:
+        return attend(query, key, value, at.segments if at else self.segments, self.segments)
+
+
+@dataclass(frozen=True)
+class SourceApart(Pattern):
+    """Pairs in which the target attends to both halves but the source only to itself."""
+
+    pairs: Segments
+    halves: Segments
+    """Each pair cut in two: source, target, source, target, ..."""
+    is_target: Tensor
+    """(tokens,) bool"""
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, at: Places | None) -> Tensor:
+        if at:  # places are target positions
+            return attend(query, key, value, at.segments, self.pairs)
+        whole = attend(query, key, value, self.pairs, self.pairs)
+        apart = attend(query, key, value, self.halves, self.halves)
+        return torch.where(self.is_target[:, None, None], whole, apart)
+
+
+@dataclass
+class Cache:
+    """Keys and values of every layer for pairs whose source is done and whose target changes.
+
+    Row layout: source 1, target 1, source 2, target 2, ...
+    """
+
+    keys: list[Tensor]
+    """Per layer (tokens, heads, size)."""
+    values: list[Tensor]
+
+    def store(self, layer: int, rows: Tensor, key: Tensor, value: Tensor) -> None:
+        self.keys[layer].index_copy_(0, rows, key)
+        self.values[layer].index_copy_(0, rows, value)
+
+
+@dataclass(frozen=True)
+class Remembered(Pattern):
+    """Sources alone, each attending to itself; their keys and values go into a cache."""
+
+    sources: Segments
+    rows: Tensor
+    """(tokens,) where each source token lies in the cache."""
+    cache: Cache
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, at: Places | None) -> Tensor:
+        self.cache.store(layer, self.rows, key, value)
+        return attend(query, key, value, self.sources, self.sources)
+
+
+@dataclass(frozen=True)
+class Continued(Pattern):
+    """Targets alone, each attending to its cached source and itself."""
+
+    targets: Segments
+    pairs: Segments
+    rows: Tensor
+    """(tokens,) where each target token lies in the cache."""
+    cache: Cache
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, at: Places | None) -> Tensor:
+        self.cache.store(layer, self.rows, key, value)
+        queries = at.segments if at else self.targets
+        return attend(query, self.cache.keys[layer], self.cache.values[layer], queries, self.pairs)
+
+
+ROUND = 16
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Packed attention through SDPA: one call for each pair of rounded lengths that occurs."""
+
+    groups: list[tuple[Tensor, Tensor, Tensor]]
+    """(queries to take, keys to take, which keys are real): (B, Q), (B, K), (B, 1, 1, K)."""
+    back: Tensor
+    """(tokens,) where each packed query's result lies among the groups' results end to end."""
+
+    @classmethod
+    def make(cls, queries: Segments, keys: Segments) -> "_Plan":
+        if queries.lengths is None or keys.lengths is None:
+            raise ValueError("attention outside CUDA half precision needs the segment lengths on the host")
+        device = queries.offsets.device
+        q_lengths, k_lengths = queries.lengths.astype(np.int64), keys.lengths.astype(np.int64)
+        q_starts, k_starts = starts_of(q_lengths), starts_of(k_lengths)
+        q_sizes = np.where(q_lengths == 1, 1, -(-q_lengths // ROUND) * ROUND)
+        k_sizes = -(-k_lengths // ROUND) * ROUND
+        back = np.zeros(int(q_lengths.sum()), np.int64)
+        groups = []
+        done = 0
+        shapes, which = np.unique(np.stack([q_sizes, k_sizes]), axis=1, return_inverse=True)
+        for g, (q_size, k_size) in enumerate(shapes.T.tolist()):
+            members = np.flatnonzero(which.reshape(-1) == g)
+            if q_size == 0:
+                continue
+            take_q = _take(q_starts[members], q_lengths[members], q_size)
+            take_k = _take(k_starts[members], k_lengths[members], k_size)
+            real = np.arange(k_size) < k_lengths[members, None]
+            groups.append(
+                (
+                    to_device(take_q, device),
+                    to_device(take_k, device),
+                    to_device(real[:, None, None, :], device),
+                )
+            )
+            inside = done + starts_of(np.full(len(members), q_size))
+            back[ranges(q_starts[members], q_lengths[members])] = ranges(inside, q_lengths[members])
+            done += q_size * len(members)
+        return cls(groups, to_device(back, device))
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        results = []
+        for take_q, take_k, real in self.groups:
+            q, k, v = query[take_q], key[take_k], value[take_k]
+            out = F.scaled_dot_product_attention(
+                q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=real
+            )
+            results.append(out.transpose(1, 2).flatten(0, 1))
+        return torch.cat(results)[self.back]
+
+
+def _take(starts: np.ndarray, lengths: np.ndarray, size: int) -> np.ndarray:
+    """(segments, size): the rows of each segment, its first row repeated where it is shorter than `size`."""
+    steps = np.arange(size)
+    return starts[:, None] + np.where(steps < lengths[:, None], steps, 0)
+
+
+def to_device(array: np.ndarray, device: torch.device | str) -> Tensor:
+    """A host array on the device, without making the host wait for the device."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if torch.device(device).type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

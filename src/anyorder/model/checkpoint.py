@@ -1,0 +1,184 @@
+"""Models on disk and on the hub: config.json, model.safetensors, tokenizer.json. Nothing is ever unpickled.
+
+`int8` storage keeps a scale for every 64 weights of a row; loading gives float32 back, the same on every machine.
+"""
+
+import json
+import os
+import shutil
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from anyorder.data.text import TextRules
+from anyorder.data.vocab import Vocabulary
+from anyorder.errors import InputError, unknown
+from anyorder.model.length import LengthTable
+from anyorder.model.model import Model, ModelConfig
+from anyorder.model.transformer import Shape
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+LENGTHS = "lengths.json"
+STORAGE = ("float32", "bfloat16", "int8")
+GROUP = 64
+
+
+def load(name: str | Path) -> Model:
+    """A model in float32 on the CPU, from a folder, a bundled name or a hub id."""
+    folder = find(name)
+    config = read_json(folder / CONFIG)
+    if config.get("model_type") == "xlm":
+        from anyorder.model.xlm import load_xlm
+
+        return load_xlm(folder, config)
+    if config.get("model_type") != "anyorder":
+        raise InputError(f"{folder / CONFIG}: model_type {config.get('model_type')!r}, expected 'anyorder' or 'xlm'")
+    vocabulary = Vocabulary.load(folder, config.get("tokens"))
+    if config.get("vocabulary") != vocabulary.fingerprint:
+        raise InputError(
+            f"{folder}: wrong vocabulary: tokenizer.json is {vocabulary.fingerprint}, "
+            f"the model was trained with {config.get('vocabulary')}"
+        )
+    try:
+        made = ModelConfig(
+            shape=Shape(**config["shape"]),
+            tokens=config["tokens"],
+            languages=tuple(config["languages"]),
+            text=TextRules(**config["text"]),
+            activation=config["activation"],
+            language_embeddings=config["language_embeddings"],
+            predicts_length=config["predicts_length"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{folder / CONFIG}: damaged ({error})") from None
+    model = Model(made, vocabulary)
+    fill(model, _unpack(read_tensors(folder / WEIGHTS)), folder / WEIGHTS)
+    if (folder / LENGTHS).exists():
+        seen = read_json(folder / LENGTHS)
+        model.length_table = LengthTable(
+            {direction: {int(s): t for s, t in rows.items()} for direction, rows in seen.items()}
+        )
+    return model
+
+
+def save(model: Model, folder: Path, storage: str = "float32") -> None:
+    """Write a model; a folder that holds one already is replaced as a whole."""
+    if storage not in STORAGE:
+        raise unknown("storage", storage, STORAGE)
+    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
+    partial.mkdir(parents=True)
+    config = asdict(model.config)
+    about: dict[str, Any] = {"model_type": "anyorder", "vocabulary": model.vocabulary.fingerprint, **config}
+    (partial / CONFIG).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    model.vocabulary.save(partial)
+    if model.length_table:
+        (partial / LENGTHS).write_text(json.dumps(model.length_table.seen, separators=(",", ":")), encoding="utf-8")
+    save_file(_pack(model.state_dict(), storage), partial / WEIGHTS)
+    replace_folder(partial, folder)
+
+
+def find(name: str | Path) -> Path:
+    """The folder of a model: as given, bundled with this package, or fetched from the hub into its cache."""
+    path = Path(name)
+    if path.is_dir():
+        return path
+    bundled = Path(str(files("anyorder") / "bundled"))
+    if (bundled / path / CONFIG).exists():
+        return bundled / path
+    if str(name).count("/") != 1 or str(name).startswith((".", "/", "~")):
+        raise unknown("model", str(name), [folder.parent.name for folder in sorted(bundled.glob(f"*/{CONFIG}"))])
+    from huggingface_hub import snapshot_download
+
+    wanted = ["*.json", "*.safetensors", "merges.txt"]
+    try:
+        return Path(snapshot_download(str(name), allow_patterns=wanted))
+    except Exception as error:  # the hub client raises its own, the network's and the file system's errors
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"{name}: no such folder, and the hub did not give it ({reason})") from None
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{file}: no such file") from None
+    except ValueError as error:
+        raise InputError(f"{file}: not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{file}: expected a JSON object")
+    return value
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    if not file.exists():
+        pickled = sorted(file.parent.glob("*.bin")) + sorted(file.parent.glob("*.pt*"))
+        hint = f"; {pickled[0].name} is pickled and will not be opened, convert it to safetensors" if pickled else ""
+        raise InputError(f"{file}: no such file{hint}")
+    try:
+        with safe_open(file, "pt") as tensors:
+            return {key: tensors.get_tensor(key) for key in tensors.keys()}  # noqa: SIM118 - not a dict
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{file}: corrupted checkpoint ({error})") from None
+
+
+def fill(model: Model, weights: dict[str, Tensor], file: Path) -> None:
+    """Load weights, with one line instead of a list of keys when they are not this model's."""
+    own = model.state_dict()
+    missing, surplus = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+    if missing or surplus:
+        detail = f"lacks {missing[0]}" if missing else f"has unknown {surplus[0]}"
+        raise InputError(f"{file}: does not fit its config.json: {detail}")
+    for key, tensor in weights.items():
+        if tensor.shape != own[key].shape:
+            found, expected = tuple(tensor.shape), tuple(own[key].shape)
+            raise InputError(f"{file}: does not fit its config.json: {key} is {found}, expected {expected}")
+    model.load_state_dict(weights)
+
+
+def replace_folder(new: Path, old: Path) -> None:
+    """Put `new` in the place of `old`; a reader finds the one or the other, complete."""
+    if not old.exists():
+        new.rename(old)
+        return
+    aside = old.with_name(f"{old.name}.old-{os.getpid()}")
+    old.rename(aside)
+    new.rename(old)
+    shutil.rmtree(aside)
+
+
+def _pack(weights: dict[str, Tensor], storage: str) -> dict[str, Tensor]:
+    packed: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        weight = weight.detach().float().cpu().contiguous()
+        if storage == "int8" and weight.dim() == 2 and weight.shape[1] % GROUP == 0:
+            packed[f"{name}.int8"], packed[f"{name}.scale"] = _quantise(weight)
+        else:
+            packed[name] = weight.to(torch.bfloat16) if storage == "bfloat16" else weight
+    return packed
+
+
+def _unpack(packed: dict[str, Tensor]) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = {}
+    for name, tensor in packed.items():
+        if name.endswith(".int8"):
+            name = name.removesuffix(".int8")
+            scale = packed.get(f"{name}.scale")
+            if scale is not None:
+                weights[name] = (tensor.float().unflatten(1, (-1, GROUP)) * scale.float()[..., None]).flatten(1)
+        elif not name.endswith(".scale"):
+            weights[name] = tensor.float()
+    return weights
+
+
+def _quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
+    groups = weight.unflatten(1, (-1, GROUP))
+    scale = (groups.abs().amax(-1) / 127).clamp(min=torch.finfo(torch.float16).tiny).half()
+    steps = (groups / scale.float()[..., None]).round().clamp(-127, 127)
+    return steps.flatten(1).to(torch.int8), scale

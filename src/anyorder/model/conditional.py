@@ -1,0 +1,115 @@
+"""A batch of sources that can be asked again and again about targets that fill up. What decoding sees of the model.
+
+Where the source does not attend to the target its keys and values are computed once and kept; otherwise every question
+runs the whole pair. Sentences leave from the end of the batch, so that what stays is always a prefix and nothing moves.
+"""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyorder.data.batch import Row
+from anyorder.data.ragged import ranges, starts_of
+from anyorder.model.attention import Cache, Continued, Places, Remembered, Segments, Together, to_device
+from anyorder.model.model import Model
+
+
+class Conditioned(ABC):
+    """Targets are packed like sources: `</s> words </s>`, end to end."""
+
+    def __init__(self, model: Model, sources: Row, targets: Row):
+        self._model = model
+        self._device = model.device
+        self._target_sizes = targets.sizes
+        self._pair_sizes = sources.sizes + targets.sizes
+        self._pair_ends = np.cumsum(self._pair_sizes)
+        self._target_ends = np.cumsum(targets.sizes)
+        begins = starts_of(self._pair_sizes)
+        self._source_rows = self._send(ranges(begins, sources.sizes))
+        self._target_rows = self._send(ranges(begins + sources.sizes, targets.sizes))
+        self._positions = self._send(targets.positions)
+        self._languages = self._send(targets.languages)
+        self._targets = Segments.of(targets.sizes, self._device)
+        self._pairs = Segments.of(self._pair_sizes, self._device)
+        self._tokens = len(targets.tokens)
+
+    @abstractmethod
+    def hidden(self, tokens: Tensor, at: Places) -> Tensor:
+        """The last layer at some target positions: (places, width). tokens: (target tokens,)"""
+
+    def keep(self, sentences: int) -> None:
+        """From now on there are only the first `sentences`."""
+        self._targets = self._targets.first(sentences)
+        self._pairs = self._pairs.first(sentences)
+        self._tokens = int(self._target_ends[sentences - 1])
+        self._target_rows = self._target_rows[: self._tokens]
+        self._positions = self._positions[: self._tokens]
+        self._languages = self._languages[: self._tokens]
+
+    def _send(self, array: np.ndarray) -> Tensor:
+        return to_device(array, self._device)
+
+
+class SourceOnce(Conditioned):
+    """Keys and values of the source are computed once; each question runs the target only."""
+
+    def __init__(self, model: Model, sources: Row, targets: Row):
+        super().__init__(model, sources, targets)
+        shape = model.config.shape
+        size = (int(self._pair_ends[-1]), shape.heads, shape.width // shape.heads)
+        dtype = model.output_bias.dtype
+
+        def empty() -> list[Tensor]:
+            return [torch.empty(size, dtype=dtype, device=self._device) for _ in range(shape.layers)]
+
+        self._cache = Cache(empty(), empty())
+        below = model.transformer.below_last(
+            self._send(sources.tokens),
+            self._send(sources.positions),
+            self._send(sources.languages),
+            Remembered(Segments.of(sources.sizes, self._device), self._source_rows, self._cache),
+        )
+        last = shape.layers - 1
+        self._cache.store(last, self._source_rows, *model.transformer.layers[last].keys_values(below))  # type: ignore[operator]
+
+    def hidden(self, tokens: Tensor, at: Places) -> Tensor:
+        pattern = Continued(self._targets, self._pairs, self._target_rows, self._cache)
+        return self._model.transformer(tokens, self._positions, self._languages, pattern, at).last
+
+
+class WholePair(Conditioned):
+    """XLM's attention: the source sees the target, so every question runs both."""
+
+    def __init__(self, model: Model, sources: Row, targets: Row):
+        super().__init__(model, sources, targets)
+        count = int(self._pair_ends[-1])
+        self._pair_tokens = torch.zeros(count, dtype=torch.int64, device=self._device)
+        self._pair_positions = torch.zeros_like(self._pair_tokens)
+        self._pair_languages = torch.zeros_like(self._pair_tokens)
+        self._pair_tokens[self._source_rows] = self._send(sources.tokens)
+        self._pair_positions[self._source_rows] = self._send(sources.positions)
+        self._pair_positions[self._target_rows] = self._positions
+        self._pair_languages[self._source_rows] = self._send(sources.languages)
+        self._pair_languages[self._target_rows] = self._languages
+
+    def hidden(self, tokens: Tensor, at: Places) -> Tensor:
+        self._pair_tokens[self._target_rows] = tokens
+        places = Places(self._target_rows[at.rows], at.segments)
+        return self._model.transformer(
+            self._pair_tokens, self._pair_positions, self._pair_languages, Together(self._pairs), places
+        ).last
+
+    def keep(self, sentences: int) -> None:
+        super().keep(sentences)
+        count = int(self._pair_ends[sentences - 1])
+        self._pair_tokens = self._pair_tokens[:count]
+        self._pair_positions = self._pair_positions[:count]
+        self._pair_languages = self._pair_languages[:count]
+
+
+def condition(model: Model, sources: Row, targets: Row) -> Conditioned:
+    """`sources` and `targets` hold the same sentences in the same order."""
+    kind = WholePair if model.config.shape.source_sees_target else SourceOnce
+    return kind(model, sources, targets)

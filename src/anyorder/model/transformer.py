@@ -1,0 +1,156 @@
+"""The XLM Transformer (Lample & Conneau 2019) on packed batches: post-LayerNorm, no causal mask, learned positions.
+
+It knows tokens, positions and languages, and asks a `Pattern` who attends to whom. It does not know sentences, masks,
+orders or text.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anyorder.errors import InputError
+from anyorder.model.attention import Pattern, Places
+
+EPSILON = 1e-12
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The size of a model."""
+
+    width: int = 512
+    """Size of the hidden states (d)."""
+    layers: int = 6
+    """Number of Transformer layers."""
+    heads: int = 8
+    """Attention heads; must divide the width."""
+    positions: int = 256
+    """Longest sentence, delimiters included."""
+    dropout: float = 0.1
+    """Dropout on embeddings and on every sublayer's output while training."""
+    source_sees_target: bool = False
+    """True is XLM's attention: everything sees everything. False keeps the source from attending to the target, so that
+    decoding computes it once per sentence instead of once per step."""
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise InputError(f"--shape.width {self.width} is not a multiple of {self.heads} heads")
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What a forward pass returns."""
+
+    last: Tensor
+    """(tokens, width), or (places, width) where only some positions were asked for."""
+    below: Tensor
+    """(tokens, width): the states that enter the last layer, known at every token."""
+
+
+class Transformer(nn.Module):
+    def __init__(self, shape: Shape, tokens: int, languages: int, activation: str = "gelu"):
+        super().__init__()
+        self.shape = shape
+        self.tokens = nn.Embedding(tokens, shape.width)
+        self.positions = nn.Embedding(shape.positions, shape.width)
+        # Models without language embeddings (XLM-17, XLM-100) have none of these.
+        self.languages = nn.Embedding(languages, shape.width) if languages else None
+        self.norm = nn.LayerNorm(shape.width, eps=EPSILON)
+        self.layers = nn.ModuleList(Layer(shape, activation) for _ in range(shape.layers))
+        for module in self.modules():
+            if isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=shape.width**-0.5)
+            elif isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        languages: Tensor,
+        pattern: Pattern,
+        at: Places | None = None,
+    ) -> Hidden:
+        """tokens, positions, languages: (tokens,). With `at`, the last layer is computed at those places only."""
+        below = self.below_last(tokens, positions, languages, pattern)
+        last = self.layers[-1](below, pattern, len(self.layers) - 1, at)
+        return Hidden(last, below)
+
+    def below_last(self, tokens: Tensor, positions: Tensor, languages: Tensor, pattern: Pattern) -> Tensor:
+        """Everything but the last layer: (tokens, width)."""
+        states = self.tokens(tokens) + self.positions(positions)
+        if self.languages is not None:
+            states = states + self.languages(languages)
+        states = F.dropout(self.norm(states), self.shape.dropout, self.training)
+        if torch.is_autocast_enabled(states.device.type):
+            states = states.to(torch.get_autocast_dtype(states.device.type))
+        for index, layer in enumerate(self.layers[:-1]):
+            states = layer(states, pattern, index)
+        return states
+
+
+class Layer(nn.Module):
+    def __init__(self, shape: Shape, activation: str):
+        super().__init__()
+        self.heads = shape.heads
+        self.dropout = shape.dropout
+        self.activation = activation
+        width = shape.width
+        self.query = Linear(width, width)
+        self.key_value = Linear(width, 2 * width)
+        self.attended = Linear(width, width)
+        self.norm_attention = nn.LayerNorm(width, eps=EPSILON)
+        self.inner = Linear(width, 4 * width)
+        self.outer = Linear(4 * width, width)
+        self.norm_feedforward = nn.LayerNorm(width, eps=EPSILON)
+
+    def forward(self, states: Tensor, pattern: Pattern, index: int, at: Places | None = None) -> Tensor:
+        key, value = self.keys_values(states)
+        if at is not None:
+            states = states[at.rows]
+        query = self.query(states).unflatten(-1, (self.heads, -1))
+        attended = self.attended(pattern.attend(index, query, key, value, at).flatten(-2))
+        states = self._add(states, attended, self.norm_attention)
+        inner = self.inner(states)
+        inner = F.gelu(inner) if self.activation == "gelu" else F.relu(inner)
+        return self._add(states, self.outer(inner), self.norm_feedforward)
+
+    def keys_values(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Each (tokens, heads, size)."""
+        both = self.key_value(states).unflatten(-1, (2, self.heads, -1))
+        return both[:, 0], both[:, 1]
+
+    def _add(self, states: Tensor, change: Tensor, norm: nn.LayerNorm) -> Tensor:
+        summed = states + F.dropout(change, self.dropout, self.training)
+        return norm(summed).to(states.dtype)
+
+
+class Linear(nn.Linear):
+    """A linear map whose CPU inference gives a row the same bits whatever other rows come along.
+
+    Matrix libraries choose how to split the sum by the number of rows. They do not if there are at least `ROWS` rows
+    and the sum is at most `SUM` long, so short batches are padded and long sums are cut, always at the same places.
+    """
+
+    ROWS = 16
+    SUM = 512
+
+    def forward(self, states: Tensor) -> Tensor:
+        if states.is_cuda or torch.is_grad_enabled() or states.dtype != torch.float32:
+            return super().forward(states)
+        return rowwise_linear(states, self.weight, self.bias)
+
+
+def rowwise_linear(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`F.linear` with the promise of `Linear`. states: (rows, in); weight: (out, in)."""
+    rows = len(states)
+    if rows < Linear.ROWS:
+        states = F.pad(states, (0, 0, 0, Linear.ROWS - rows))
+    out = torch.addmm(bias, states[:, : Linear.SUM], weight[:, : Linear.SUM].t())
+    for start in range(Linear.SUM, states.shape[1], Linear.SUM):
+        stop = start + Linear.SUM
+        out.addmm_(states[:, start:stop], weight[:, start:stop].t())
+    return out[:rows]

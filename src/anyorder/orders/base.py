@@ -1,0 +1,114 @@
+"""What an order is: a score for every position that may be filled now. Orders are found by name, options in the name.
+
+An order never fills anything and never counts steps; how many positions a step fills is the budget's business.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from anyorder.errors import InputError, unknown
+
+Needs = Literal["nothing", "hidden", "logits"]
+
+
+@dataclass(frozen=True)
+class State:
+    """What an order may look at: B sentences, padded to T positions, some of them still masked."""
+
+    masked: Tensor
+    """(B, T) bool: true where a position may be filled."""
+    lengths: Tensor
+    """(B,) int64"""
+    keys: Tensor
+    """(B,) int64: a number that belongs to the sentence and the seed, for orders that draw lots."""
+    step: int
+    """From 1."""
+    where: Tensor | None = None
+    """(M,) int64: the masked positions as indices into the flattened (B, T); `hidden` and `logits` follow it."""
+    hidden: Tensor | None = None
+    """(M, width), for orders that need it."""
+    logits: Tensor | None = None
+    """(M, tokens) float32, for orders that need it."""
+    mask: int = 0
+    """The id of the mask token."""
+    first_word: int = 0
+    """Smaller ids are special tokens, which are never emitted."""
+
+    @property
+    def positions(self) -> Tensor:
+        """(T,) 0, 1, 2, ..."""
+        return torch.arange(self.masked.shape[1], device=self.masked.device)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Values of the masked positions in their places, -inf everywhere else: (M,) to (B, T)."""
+        assert self.where is not None
+        scores = torch.full(self.masked.shape, -torch.inf, device=self.masked.device)
+        scores.view(-1)[self.where] = values.float()
+        return scores
+
+
+class Order(ABC):
+    """One way to decide what is filled next."""
+
+    needs: ClassVar[Needs] = "nothing"
+    name: str
+    """As the user wrote it: it names the order in tables and signatures."""
+
+    @abstractmethod
+    def scores(self, state: State) -> Tensor:
+        """(B, T) float: the highest is filled first, ties go left. What is not masked is ignored."""
+
+
+REGISTRY: dict[str, Callable[..., Order]] = {}
+
+
+def register(name: str) -> Callable[[type[Order]], type[Order]]:
+    """Class decorator: the order is found under this name, its constructor's arguments are its options."""
+
+    def add(kind: type[Order]) -> type[Order]:
+        REGISTRY[name] = kind
+        return kind
+
+    return add
+
+
+def make_order(name: str) -> Order:
+    """The order of that name, such as `margin`, `outer-in:stride=2` or `easy-first:logp=1,negent=0.9`."""
+    base, _, rest = name.strip().partition(":")
+    if base not in REGISTRY:
+        raise unknown("order", base, sorted(REGISTRY))
+    options: dict[str, float] = {}
+    for part in filter(None, rest.split(",")):
+        key, _, value = part.partition("=")
+        try:
+            options[key.strip()] = float(value)
+        except ValueError:
+            raise InputError(f"order '{name}': option '{part}' should look like name=number") from None
+    try:
+        order = REGISTRY[base](**options)
+    except TypeError:
+        raise InputError(f"order '{name}': '{base}' has no such option") from None
+    order.name = name.strip()
+    return order
+
+
+def split_orders(names: str) -> list[str]:
+    """A comma-separated list in which an order's own options may contain commas.
+
+    >>> split_orders("left-to-right,easy-first:logp=1,negent=0.9,margin")
+    ['left-to-right', 'easy-first:logp=1,negent=0.9', 'margin']
+    """
+    found: list[str] = []
+    for part in filter(None, (part.strip() for part in names.split(","))):
+        if "=" in part and ":" not in part and found:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    if not found:
+        raise InputError("no order given")
+    return found

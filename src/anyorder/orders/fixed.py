@@ -1,0 +1,63 @@
+"""Orders that do not look at the model: the sentence's length (and the seed) decides them."""
+
+import torch
+from torch import Tensor
+
+from anyorder.errors import InputError
+from anyorder.orders.base import Order, State, register
+
+
+@register("left-to-right")
+class LeftToRight(Order):
+    """First position first."""
+
+    def scores(self, state: State) -> Tensor:
+        return -state.positions.float().expand(state.masked.shape)
+
+
+@register("right-to-left")
+class RightToLeft(Order):
+    """Last position first."""
+
+    def scores(self, state: State) -> Tensor:
+        return state.positions.float().expand(state.masked.shape)
+
+
+@register("outer-in")
+class OuterIn(Order):
+    """The leftmost `stride` positions, the rightmost `stride`, the next ones from the left, and so on inwards.
+
+    Blocks from the right are filled from the end backwards (paper, section 5.1).
+    """
+
+    def __init__(self, stride: float = 1):
+        if stride < 1 or stride != int(stride):
+            raise InputError(f"outer-in: stride {stride:g} is not a whole number from 1")
+        self.stride = int(stride)
+
+    def scores(self, state: State) -> Tensor:
+        left = state.positions.expand(state.masked.shape)
+        right = state.lengths[:, None] - 1 - left
+        # Were there no end to the sentence: block b from the left has turn 2b, block b from the right turn 2b + 1.
+        turn_left = left // self.stride * 2 * self.stride + left % self.stride
+        turn_right = (right // self.stride * 2 + 1) * self.stride + right % self.stride
+        return -torch.minimum(turn_left, turn_right).float()
+
+
+@register("uniform")
+class Uniform(Order):
+    """Any order as likely as any other; the same one for the same sentence, length and seed."""
+
+    def scores(self, state: State) -> Tensor:
+        return mix(state.keys[:, None] + state.positions * _GOLDEN)
+
+
+_GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as a signed integer
+
+
+def mix(numbers: Tensor) -> Tensor:
+    """Integers to floats in [0, 1) that look random (the finaliser of splitmix64), alike on every device."""
+    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
+        numbers = (numbers ^ ((numbers >> shift) & ((1 << (64 - shift)) - 1))) * factor
+    numbers = numbers ^ ((numbers >> 31) & ((1 << 33) - 1))
+    return ((numbers >> 40) & ((1 << 24) - 1)).float() / (1 << 24)

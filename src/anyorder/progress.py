@@ -1,0 +1,71 @@
+"""What a person watching sees: bars on standard error when it is a terminal, nothing otherwise."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+console = Console(stderr=True)
+
+
+def is_main_process() -> bool:
+    """True in the one process that may speak: the first of those that `accelerate launch` or `torchrun` started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+class Bar:
+    """One running bar."""
+
+    def __init__(self, progress: Progress, description: str, total: float | None):
+        self._progress = progress
+        self._task = progress.add_task(description, total=total, note="")
+
+    def advance(self, amount: float = 1) -> None:
+        self._progress.advance(self._task, amount)
+
+    def set(self, completed: float, note: str = "") -> None:
+        self._progress.update(self._task, completed=completed, note=note)
+
+
+@contextmanager
+def bar(description: str, total: float | None = None, unit: str = "") -> Iterator[Bar]:
+    """A bar for one stage of work; its rate is shown in `unit`s a second."""
+    columns = [
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        _Rate(unit),
+        TimeElapsedColumn(),
+        TextColumn("eta"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    ]
+    quiet = not (console.is_terminal and is_main_process())
+    with Progress(*columns, console=console, disable=quiet, transient=True) as progress:
+        yield Bar(progress, description, total)
+
+
+class _Rate(ProgressColumn):
+    def __init__(self, unit: str):
+        super().__init__()
+        self._unit = unit
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        if not self._unit or speed is None:
+            return Text("")
+        return Text(f"{speed:,.0f} {self._unit}/s", style="progress.data.speed")

@@ -1,0 +1,412 @@
+"""One training loop for every objective: Accelerate, schedule, EMA, checkpoints, resume, progress, trackers.
+
+It knows steps and weights, not what is learned. A `Task` brings batches, a loss and a validation.
+"""
+
+import json
+import math
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from anyorder import progress
+from anyorder.errors import InputError
+from anyorder.model.attention import to_device
+from anyorder.model.model import Model
+from anyorder.training.batches import Ahead, Cursor
+from anyorder.training.state import RunState, load_latest, save_state
+
+
+@dataclass(frozen=True)
+class Run:
+    """How long and how fast to train."""
+
+    steps: int | None = None
+    """Stop after so many steps."""
+    minutes: float | None = None
+    """Stop after so many minutes; the learning rate then follows the clock."""
+    batch_tokens: int = 32_768
+    """Tokens in a batch, source, target and delimiters counted."""
+    batches_per_step: int = 1
+    """Batches whose gradients make one step, over all processes together."""
+    learning_rate: float = 1e-3
+    """Peak learning rate of AdamW."""
+    warmup: int = 1000
+    """Steps of linear warm-up."""
+    decay_from: float = 0.5
+    """The share of the run after which the rate falls linearly to zero."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay on matrices."""
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    ema: float = 0.999
+    """Decay of the averaged weights that are validated and saved; 0 for none."""
+    log_every: int = 50
+    """Steps between entries in the log."""
+    validate_every: int = 2000
+    """Steps between validations; 0 for the end only."""
+    save_every: int = 1000
+    """Steps between checkpoints; 0 for the end only."""
+    seed: int = 1
+    """Everything random follows from it."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train."""
+    compile: Literal["auto", "yes", "no"] = "auto"
+    """torch.compile; auto does so on CUDA."""
+    track: Literal["none", "tensorboard", "wandb"] = "none"
+    """Where to send the curves besides log.jsonl."""
+
+    def check(self) -> None:
+        if (self.steps is None) == (self.minutes is None):
+            raise InputError("say how long to train: --run.steps N or --run.minutes M, one of them")
+        if self.batches_per_step < 1 or self.batch_tokens < 16:
+            raise InputError("--run.batches_per_step must be at least 1 and --run.batch_tokens at least 16")
+
+
+@dataclass(frozen=True)
+class HostBatch:
+    """What a task hands to the loop."""
+
+    arrays: dict[str, np.ndarray]
+    """For the device."""
+    longest: int
+    """No segment is longer."""
+    lengths: dict[str, np.ndarray] | None
+    """Segment lengths by name, where attention needs them on the host."""
+    tokens: int
+    """Real tokens, padding not counted."""
+    predicted: int
+
+
+class Task(ABC):
+    """Something to learn."""
+
+    model: Model
+    module: nn.Module
+    """Called with a batch's tensors, `longest` and `lengths`; returns the loss to descend and numbers to report."""
+    reports: tuple[str, ...]
+    """Names of those numbers; the first is shown as the loss."""
+
+    @abstractmethod
+    def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[HostBatch, Cursor]]:
+        """This process's batches from number `first` on, each with the cursor behind it.
+
+        `cursor` was handed out before, and is not behind `first`.
+        """
+
+    @abstractmethod
+    def validate(self, model: Model) -> dict[str, float]:
+        """Scores by name; the best model is the one with the highest mean. Empty where there is nothing to judge by."""
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, object]:
+        """What must be the same when a run is resumed."""
+
+
+def on_cuda(run: Run) -> bool:
+    if run.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--run.device cuda: this machine has no CUDA device")
+    return run.device != "cpu" and torch.cuda.is_available()
+
+
+def train(task: Task, run: Run, out: Path, resume: bool) -> dict[str, float]:
+    """Train, write `out/model` (averaged weights, best validation) and return the last scores."""
+    return _Loop(task, run, out, resume).go()
+
+
+class _Loop:
+    def __init__(self, task: Task, run: Run, out: Path, resume: bool):
+        run.check()
+        self.task, self.run, self.out = task, run, out
+        self.cuda = on_cuda(run)
+        tracker = None if run.track == "none" else run.track
+        self.accelerator = Accelerator(cpu=not self.cuda, log_with=tracker, project_dir=str(out))
+        self.world, self.rank = self.accelerator.num_processes, self.accelerator.process_index
+        if run.batches_per_step % self.world:
+            raise InputError(
+                f"--run.batches_per_step {run.batches_per_step} cannot be shared by {self.world} processes"
+            )
+        self.model = task.model.to(self.accelerator.device).train()
+        self.average = deepcopy(self.model).eval().requires_grad_(False)
+        self.optimizer = _adamw(self.model, run, self.cuda)
+        self.state = RunState()
+        if resume:
+            self._resume()
+        task.module.to(self.accelerator.device).train()
+        if run.compile == "yes" or (run.compile == "auto" and self.cuda):
+            task.module.compile(dynamic=False)
+        self.module = self.accelerator.prepare_model(task.module)
+        self.stop_asked = False
+        """A signal came to this process."""
+        self.stopping = False
+        """All processes know."""
+
+    def go(self) -> dict[str, float]:
+        run, state = self.run, self.state
+        if self.accelerator.is_main_process:
+            self.out.mkdir(parents=True, exist_ok=True)
+            _truncate_log(self.out / "log.jsonl", state.step)
+        if run.track != "none":
+            self.accelerator.init_trackers("anyorder", config=_flat(asdict(run)))
+        peak = peak_flops(self.accelerator.device)
+        first = state.step * run.batches_per_step
+        source = Ahead(self.task.batches(state.cursor, first, self.rank, self.world))
+        total = run.steps if run.steps is not None else (run.minutes or 0) * 60
+        meter = _Meter(self.accelerator.device, len(self.task.reports))
+        began = time.monotonic() - state.seconds
+        try:
+            with self._stop_on_signal(), progress.bar("training", total) as bar:
+                done = self._progress(began)
+                while done < 1 and not self.stopping:
+                    self._step(source, meter, done)
+                    at_log = state.step % run.log_every == 0
+                    if at_log or run.steps is not None:
+                        done = self._progress(began)
+                    if at_log or done >= 1:
+                        self._log(meter, peak, done)
+                        state.seconds = time.monotonic() - began
+                        bar.set(state.step if run.steps is not None else state.seconds, meter.note)
+                    if at_log or self.world == 1:
+                        self.stopping = bool(self._same(float(self.stop_asked)))
+                    if run.validate_every and state.step % run.validate_every == 0:
+                        self._validate()
+                    if run.save_every and state.step % run.save_every == 0:
+                        self._save(began)
+        finally:
+            source.close()
+        if self.stopping:
+            self._save(began)
+            self._say(f"stopped at step {state.step}; continue with --resume")
+            return dict(state.scores)
+        if state.validated != state.step:
+            self._validate()
+        self._save(began)
+        self.accelerator.end_training()
+        return dict(state.scores)
+
+    def _step(self, source: Ahead[tuple[HostBatch, Cursor]], meter: "_Meter", done: float) -> None:
+        run, state = self.run, self.state
+        share = run.batches_per_step // self.world
+        for number in range(share):
+            batch, cursor = next(source)
+            # Dropout belongs to the batch, not to the process or to what ran before.
+            torch.manual_seed((run.seed << 32) + cursor.batch)
+            tensors = {name: to_device(array, self.accelerator.device) for name, array in batch.arrays.items()}
+            with self._maybe_sync(last=number == share - 1), torch.autocast("cuda", torch.bfloat16, self.cuda):
+                loss, report = self.module(tensors, longest=batch.longest, lengths=batch.lengths)
+                self.accelerator.backward(loss / share)
+            meter.add(report, batch.tokens, training_flops(self.model, batch.tokens, batch.predicted))
+        if run.clip:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), run.clip)
+        rate = run.learning_rate * _schedule(run, state.step, done)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        state.step += 1
+        state.cursor = cursor
+        _move_average(self.average, self.model, run.ema, state.step)
+
+    def _maybe_sync(self, last: bool) -> AbstractContextManager[None]:
+        return nullcontext() if last else self.accelerator.no_sync(self.module)
+
+    def _progress(self, began: float) -> float:
+        if self.run.steps is not None:
+            return self.state.step / self.run.steps
+        assert self.run.minutes is not None
+        return self._same((time.monotonic() - began) / (self.run.minutes * 60))
+
+    def _same(self, value: float) -> float:
+        """The first process's value, in all of them."""
+        if self.world == 1:
+            return value
+        from accelerate.utils import broadcast_object_list
+
+        shared = [value]
+        broadcast_object_list(shared)
+        return shared[0]
+
+    @contextmanager
+    def _stop_on_signal(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the run after the current step, with a checkpoint; a second Ctrl-C ends it at once."""
+
+        def ask(number: int, frame: object) -> None:
+            self.stop_asked = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _log(self, meter: "_Meter", peak: float, done: float) -> None:
+        numbers = meter.read(self.accelerator, peak, self.world)
+        names = dict(zip(self.task.reports, numbers.reports, strict=True))
+        first = self.task.reports[0]
+        if not math.isfinite(names[first]):
+            raise InputError(f"the loss is {names[first]} at step {self.state.step}: lower --run.learning_rate")
+        entry = {
+            "step": self.state.step,
+            "epoch": self.state.cursor.epoch,
+            **names,
+            "learning_rate": self.run.learning_rate * _schedule(self.run, self.state.step, done),
+            "tokens_per_second": numbers.tokens_per_second,
+            "share_of_peak": numbers.share_of_peak,
+        }
+        rate, share = _thousands(numbers.tokens_per_second), numbers.share_of_peak
+        meter.note = f"step {self.state.step}  {first} {names[first]:.3f}  {rate} tokens/s  {share:.0%} of peak"
+        self._record(entry)
+
+    def _validate(self) -> None:
+        state = self.state
+        judged = deepcopy(self.average).to(torch.bfloat16) if self.cuda else self.average
+        state.scores = self.task.validate(judged)
+        state.validated = state.step
+        mean = sum(state.scores.values()) / len(state.scores) if state.scores else float(state.step)
+        if state.scores:
+            self._record({"step": state.step, **state.scores})
+            self._say(f"step {state.step}: " + "  ".join(f"{name} {score:.2f}" for name, score in state.scores.items()))
+        if mean >= state.best:
+            state.best = mean
+            if self.accelerator.is_main_process:
+                self.average.save_pretrained(self.out / "model")
+
+    def _record(self, entry: dict[str, float]) -> None:
+        if not self.accelerator.is_main_process:
+            return
+        with (self.out / "log.jsonl").open("a", encoding="utf-8") as log:
+            log.write(json.dumps(entry) + "\n")
+        if self.run.track != "none":
+            self.accelerator.log({key: value for key, value in entry.items() if key != "step"}, step=int(entry["step"]))
+
+    def _say(self, line: str) -> None:
+        if self.accelerator.is_main_process:
+            progress.console.print(line, highlight=False)
+
+    def _save(self, began: float) -> None:
+        self.state.seconds = time.monotonic() - began
+        if self.accelerator.is_main_process:
+            save_state(self.out, self.state, self.model, self.average, self.optimizer, self._fingerprint())
+        self.accelerator.wait_for_everyone()
+
+    def _fingerprint(self) -> dict[str, object]:
+        same = {name: getattr(self.run, name) for name in ("batch_tokens", "batches_per_step", "seed")}
+        return {**self.task.fingerprint(), **same, "shape": asdict(self.model.config.shape)}
+
+    def _resume(self) -> None:
+        loaded = load_latest(self.out, self.model, self.average, self.optimizer, self._fingerprint())
+        if loaded:
+            self.state = loaded
+            self._say(f"continuing from step {loaded.step}")
+
+
+@dataclass
+class _Reading:
+    reports: list[float]
+    tokens_per_second: float
+    share_of_peak: float
+
+
+class _Meter:
+    """Sums on the device between two entries of the log; the host looks only then."""
+
+    def __init__(self, device: torch.device, reports: int):
+        self._zero = torch.zeros(reports, device=device)
+        self.note = ""
+        self._start()
+
+    def _start(self) -> None:
+        self._sum = self._zero.clone()
+        self._count = 0
+        self._tokens = 0
+        self._flops = 0.0
+        self._since = time.monotonic()
+
+    def add(self, report: Tensor, tokens: int, flops: float) -> None:
+        self._sum += report
+        self._count += 1
+        self._tokens += tokens
+        self._flops += flops
+
+    def read(self, accelerator: Accelerator, peak: float, world: int) -> _Reading:
+        total = accelerator.reduce(self._sum, "sum") / (self._count * world)
+        reports = total.tolist()  # waits for the device, so the clock below is honest
+        seconds = time.monotonic() - self._since
+        reading = _Reading(reports, self._tokens * world / seconds, self._flops / seconds / peak)
+        self._start()
+        return reading
+
+
+def training_flops(model: Model, tokens: int, predicted: int) -> float:
+    """What one batch costs in matrix products: the last layer and the output run only where something is predicted."""
+    shape = model.config.shape
+    square = shape.width**2
+    everywhere = (12 * (shape.layers - 1) + 2) * square
+    predicting = 10 * square + model.config.tokens * shape.width
+    return 6.0 * (tokens * everywhere + predicted * predicting)
+
+
+def peak_flops(device: torch.device) -> float:
+    """What a large matrix product reaches on this device, in the precision of training."""
+    size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
+    a = torch.randn(size, size, device=device, dtype=dtype)
+    best = 0.0
+    for _ in range(5):
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        a @ a
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        best = max(best, 2 * size**3 / (time.perf_counter() - start))
+    return best
+
+
+def _adamw(model: nn.Module, run: Run, cuda: bool) -> torch.optim.AdamW:
+    matrices = [p for p in model.parameters() if p.dim() >= 2]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": run.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=run.learning_rate, betas=(0.9, 0.98), eps=1e-8, fused=cuda or None)
+
+
+def _schedule(run: Run, step: int, done: float) -> float:
+    """Linear warm-up, then flat, then linearly down to zero at the end."""
+    warm = min(1.0, (step + 1) / max(1, run.warmup))
+    left = min(1.0, (1 - min(done, 1.0)) / max(1e-9, 1 - run.decay_from))
+    return warm * left
+
+
+@torch.no_grad()
+def _move_average(average: nn.Module, model: nn.Module, decay: float, step: int) -> None:
+    # Early on the average follows closely, or the random start would stay in it for long.
+    decay = min(decay, (1 + step) / (10 + step))
+    torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), 1 - decay)
+
+
+def _truncate_log(file: Path, step: int) -> None:
+    """Forget entries of steps that will be taken again."""
+    if not file.exists():
+        return
+    kept = [line for line in file.read_text(encoding="utf-8").splitlines() if line and json.loads(line)["step"] <= step]
+    file.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+
+
+def _flat(value: dict[str, Any]) -> dict[str, Any]:
+    return {key: item if isinstance(item, int | float | str | bool) else str(item) for key, item in value.items()}
+
+
+def _thousands(value: float) -> str:
+    return f"{value / 1e6:.2f}M" if value >= 1e6 else f"{value / 1e3:.1f}k"

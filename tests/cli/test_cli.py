@@ -1,0 +1,235 @@
+"""The command line as users meet it: what it prints, what it writes, and how it says no."""
+
+import io
+import json
+import lzma
+import sys
+from pathlib import Path
+
+import pytest
+
+from anyorder.cli import VERBS, main
+from anyorder.data.store import Store
+from anyorder.data.vocab import Vocabulary
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.model.model import Model
+from tests.conftest import run_cli, tiny, toy_pairs, write_pairs
+
+PAIRS = toy_pairs(9, seed=5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, vocabulary: Vocabulary) -> Path:
+    """A model and a small test set."""
+    folder = tmp_path_factory.mktemp("cli")
+    tiny(vocabulary).save_pretrained(folder / "model")
+    write_pairs(folder, "test", PAIRS)
+    (folder / "test.de.xz").write_bytes(lzma.compress((folder / "test.de").read_bytes()))
+    return folder
+
+
+@pytest.fixture
+def basic(folder: Path) -> list[str]:
+    return ["--model", str(folder / "model"), "--direction", "de-en", "--device", "cpu"]
+
+
+def run(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def test_help_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == run("--help") == 0
+    overview = capsys.readouterr().out
+    for verb, about in VERBS.items():
+        assert f"{verb:10} {about}" in overview
+        with pytest.raises(SystemExit) as leaving:
+            run(verb, "--help")
+        assert leaving.value.code == 0
+        text = capsys.readouterr().out
+        assert f"usage: anyorder {verb}" in text
+        assert "_" not in "".join(word for word in text.split() if word.startswith("--"))
+    assert run("--version") == 0
+
+
+def test_translate_writes_trajectories(folder: Path, basic: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / "out.jsonl"
+    assert run("translate", *basic, "--order", "margin", "--json", out, folder / "test.de.xz") == 0
+    printed = capsys.readouterr().out.splitlines()
+    made = [Trajectory.from_json(line) for line in out.read_text().splitlines()]
+    assert [trajectory.text for trajectory in made] == printed
+    assert [trajectory.source for trajectory in made] == [source for source, _ in PAIRS]
+    assert set(json.loads(out.read_text().splitlines()[0])) >= {
+        "source", "text", "tokens", "steps", "logprobs", "order", "length", "signature",
+    }  # fmt: skip
+    assert all(sorted(trajectory.steps) == list(range(1, trajectory.length + 1)) for trajectory in made)
+
+
+def test_translate_takes_a_sentence_a_file_or_standard_input(
+    folder: Path, basic: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("translate", *basic, folder / "test.de") == 0
+    from_file = capsys.readouterr().out
+    stdin = io.TextIOWrapper(io.BytesIO((folder / "test.de").read_bytes()))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert run("translate", *basic) == 0
+    assert capsys.readouterr().out == from_file
+    assert run("translate", *basic, PAIRS[0][0]) == 0
+    assert capsys.readouterr().out == from_file.splitlines()[0] + "\n"
+
+
+def test_translate_in_two_processes(folder: Path, basic: list[str]) -> None:
+    outputs = []
+    for processes in (1, 2):
+        out = folder / f"shard{processes}.jsonl"
+        done = run_cli("translate", *basic, "--order", "easy-first", "--json", out, folder / "test.de", processes=processes)
+        assert done.returncode == 0, done.stderr
+        outputs.append((done.stdout, out.read_text()))
+    assert outputs[0] == outputs[1]
+
+
+def test_trace(folder: Path, basic: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    gold = ["--length", "gold", "--reference", folder / "test.en"]
+    assert run("translate", *basic, "--order", "left-to-right", "--trace", *gold, folder / "test.de") == 0
+    block = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    assert block[0] == f"source  {PAIRS[0][0]}"
+    assert block[1].split()[0] == "1"
+    assert block[1].count("__") == len(block) - 3
+    assert block[-2].split(maxsplit=1)[1].startswith("[")
+    assert block[-1].startswith("result  ")
+
+
+def test_evaluate(folder: Path, basic: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / "table.json"
+    arguments = ["--source", folder / "test.de.xz", "--reference", folder / "test.en", "--json", out]
+    arguments += ["--orders", "left-to-right,easy-first:logp=1,negent=0.9,margin", "--max-length", "40,none"]
+    assert run("evaluate", *basic, *arguments, "--limit", 8, "--samples", 20) == 0
+    table = json.loads(out.read_text())
+    assert table["direction"] == "de-en"
+    assert [row["order"] for row in table["rows"]] == ["left-to-right", "easy-first:logp=1,negent=0.9", "margin"] * 2
+    assert [row["max_length"] for row in table["rows"]] == [40] * 3 + [None] * 3
+    assert table["rows"][-1]["sentences"] == 8
+    assert table["signature"] in capsys.readouterr().out.replace("\n", "")
+
+
+@pytest.mark.slow
+def test_evaluate_in_two_processes(folder: Path, basic: list[str]) -> None:
+    tables = []
+    for processes in (1, 2):
+        out = folder / f"table{processes}.json"
+        done = run_cli(
+            "evaluate", *basic, "--source", folder / "test.de", "--reference", folder / "test.en", "--orders",
+            "uniform,margin", "--samples", 20, "--json", out, processes=processes,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        table = json.loads(out.read_text())
+        for row in table["rows"]:
+            del row["seconds"]
+        tables.append(table)
+    assert tables[0] == tables[1]
+
+
+def test_prepare_from_a_recipe(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"languages: de,en\ntrain: toy={folder}/test.%\nvocabulary: 100\nfilters: {{max_length: 50}}\n")
+    assert run("prepare", "--config", recipe, "--out", tmp_path / "store", "--workers", 1) == 0
+    assert "toy" in capsys.readouterr().out
+    assert len(Store(tmp_path / "store").split("train")) == 9
+
+
+def test_orders(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("orders") == 0
+    assert "outer-in" in capsys.readouterr().out
+
+
+def wrong(folder: Path, tmp_path: Path) -> dict[str, tuple[list[object], str]]:
+    """Each wrong command and what the one line must say. Everything they could write is under `tmp_path / "out"`."""
+    (folder / "short.en").write_text("one line\n")
+    (folder / "latin.de").write_bytes("schön\n".encode("latin-1"))
+    (folder / "latin.en").write_text("nice\n")
+    (folder / "empty.de").write_text("")
+    (folder / "empty.en").write_text("")
+    (folder / "long.de").write_text("Hund\n" + "Hund " * 90 + "\n")
+    (folder / "long.en").write_text("dog\ndog\n")
+    broken = folder / "broken"
+    if not broken.exists():
+        Model.from_pretrained(folder / "model").save_pretrained(broken)
+        (broken / "model.safetensors").write_bytes(b"\x08\x00\x00\x00")
+    for language in ("de", "en"):
+        (folder / f"uneven.{language}").write_text("a\n" * (3 if language == "de" else 2))
+    model = ["--model", folder / "model", "--direction", "de-en", "--device", "cpu"]
+    out, json_out = tmp_path / "out", ["--json", tmp_path / "out"]
+    test = ["--source", folder / "test.de", "--reference", folder / "test.en"]
+    return {
+        "uneven": (["prepare", "--languages", "de,en", "--out", out, "--train", f"{folder}/uneven.%"], "uneven.de has 3 lines but"),
+        "latin": (["prepare", "--languages", "de,en", "--out", out, "--train", f"{folder}/latin.%"], "latin.de, line 1: invalid UTF-8"),
+        "empty": (["prepare", "--languages", "de,en", "--out", out, "--train", f"{folder}/empty.%"], "'train' is empty"),
+        "nothing": (["prepare", "--languages", "de,en", "--out", out], "nothing to prepare"),
+        "missing": (["prepare", "--languages", "de,en", "--out", out, "--train", f"{folder}/no.%"], "no.de: no such file"),
+        "pattern": (["prepare", "--languages", "de,en", "--out", out, "--train", "file.de"], "with % for the language"),
+        "language": (["prepare", "--languages", "de,english", "--out", out, "--train", "x.%"], "unknown language 'english': did you mean 'en'"),
+        "twice": (["prepare", "--languages", "de,de", "--out", out, "--train", "x.%"], "names a language twice"),
+        "small": (["prepare", "--languages", "de,en", "--out", out, "--train", f"{folder}/test.%", "--vocabulary", 20], "is too small"),
+        "order": (["translate", *model, *json_out, "--order", "margn", folder / "test.de"], "unknown order 'margn': did you mean 'margin'"),
+        "direction": (["translate", "--model", folder / "model", "--direction", "de-fr", *json_out, "hallo"], "unknown direction 'de-fr'"),
+        "long": (["translate", *model, *json_out, folder / "long.de"], "long.de, line 2:"),
+        "utf8": (["translate", *model, *json_out, folder / "latin.de"], "latin.de, line 1: invalid UTF-8"),
+        "corrupted": (["translate", "--model", broken, "--direction", "de-en", *json_out, "hallo"], "corrupted checkpoint"),
+        "no model": (["translate", "--model", "de-eng", "--direction", "de-en", *json_out, "hallo"], "unknown model 'de-eng'"),
+        "no file": (["translate", *model, *json_out, "missing.txt"], "missing.txt: no such file"),
+        "no gold": (["translate", *model, *json_out, "--length", "gold", "hallo"], "--length gold and --reference FILE go together"),
+        "budget": (["translate", *model, *json_out, "--budget", "zero", "hallo"], "unknown budget 'zero'"),
+        "reference": (["evaluate", *model, *json_out, "--source", folder / "test.de", "--reference", folder / "short.en"], "test.de has 9 lines but"),
+        "alone": (["evaluate", *model, *json_out, "--source", folder / "test.de"], "--source and --reference go together"),
+        "sample": (["evaluate", *model, *json_out], "comes without a sample"),
+        "limit": (["evaluate", *model, *json_out, *test, "--max-length", "thirty"], "--max-length 'thirty'"),
+        "too tight": (["evaluate", *model, *json_out, *test, "--max-length", "1"], "no pair has at most 1"),
+        "against": (["evaluate", *model, *json_out, *test, "--orders", "margin", "--against", "l2r"], "unknown order to compare with 'l2r'"),
+        "store": (["train", "--data", folder, "--out", out, "--run.steps", 1], "not a prepared store"),
+        "endless": (["train", "--data", folder, "--out", out], "say how long to train"),
+        "type": (["train", "--data", folder, "--out", out, "--shape.width", "wide"], "--shape.width: expected int"),
+        "heads": (["train", "--data", folder, "--out", out, "--run.steps", 1, "--shape.width", "30"], "30 is not a multiple of 8 heads"),
+        "option": (["train", "--data", folder, "--out", out, "--run.stops", 1], "--run.stops"),
+        "verb": (["trane"], "unknown verb 'trane': did you mean 'train'"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "uneven", "latin", "empty", "nothing", "missing", "pattern", "language", "twice", "small", "order", "direction",
+        "long", "utf8", "corrupted", "no model", "no file", "no gold", "budget", "reference", "alone", "sample",
+        "limit", "too tight", "against", "store", "endless", "type", "heads", "option", "verb",
+    ],
+)  # fmt: skip
+def test_wrong_input_gets_one_line_and_leaves_nothing(
+    folder: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments, expected = wrong(folder, tmp_path)[name]
+    if arguments[0] == "prepare":
+        arguments = [*arguments, "--workers", 1]
+    assert run(*arguments) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert error.startswith("anyorder")
+    assert expected in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_vocabulary(folder: Path, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pairs(tmp_path, "other", toy_pairs(40, seed=9))
+    assert run("prepare", "--languages", "de,en", "--train", f"{tmp_path}/other.%", "--out", tmp_path / "s",
+               "--vocabulary", 90, "--workers", 1) == 0  # fmt: skip
+    capsys.readouterr()
+    arguments = ["train", "--data", tmp_path / "s", "--out", tmp_path / "run", "--init", folder / "model"]
+    assert run(*arguments, "--run.steps", 1) == 2
+    assert "wrong vocabulary" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_exit_codes_of_the_real_command(folder: Path, basic: list[str]) -> None:
+    wrong_order = run_cli("translate", *basic, "--order", "x", "hallo")
+    assert (wrong_order.returncode, wrong_order.stdout) == (2, "")
+    assert "Traceback" not in wrong_order.stderr
+    piped = run_cli("translate", *basic, stdin=f"{PAIRS[0][0]}\n")
+    assert piped.returncode == 0
+    assert len(piped.stdout.splitlines()) == 1

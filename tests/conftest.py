@@ -1,0 +1,107 @@
+"""Small real things that tests share: a toy parallel corpus, the store prepared from it, tiny models."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from anyorder.data.prepare import Filters, parse_corpora, prepare
+from anyorder.data.store import Store
+from anyorder.data.vocab import Vocabulary
+from anyorder.model.model import Model, ModelConfig
+from anyorder.model.transformer import Shape
+
+LEXICON = {
+    "der Hund": "the dog", "die Katze": "the cat", "das Haus": "the house", "ein Baum": "a tree", "ein Kind": "a child",
+    "sieht": "sees", "sucht": "seeks", "findet": "finds", "malt": "paints", "heute": "today", "gestern": "yesterday",
+    "im Garten": "in the garden", "am Fluss": "by the river", "mit Freude": "with joy", "schnell": "quickly",
+}  # fmt: skip
+NOUNS, VERBS, REST = list(LEXICON)[:5], list(LEXICON)[5:9], list(LEXICON)[9:]
+
+
+def toy_pairs(count: int, seed: int) -> list[tuple[str, str]]:
+    """Different German sentences and their translations, word order kept."""
+    draw = random.Random(seed)
+    pairs: dict[str, str] = {}
+    while len(pairs) < count:
+        parts = [draw.choice(NOUNS), draw.choice(VERBS), draw.choice(NOUNS)]
+        parts += draw.sample(REST, draw.randint(0, 4))
+        german, english = " ".join(parts), " ".join(LEXICON[part] for part in parts)
+        pairs[german[0].upper() + german[1:] + "."] = english[0].upper() + english[1:] + "."
+    return list(pairs.items())
+
+
+def write_pairs(folder: Path, name: str, pairs: list[tuple[str, str]]) -> str:
+    """Files name.de and name.en; returns the pattern that names them."""
+    for column, language in enumerate(("de", "en")):
+        text = "".join(pair[column] + "\n" for pair in pairs)
+        (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
+    return f"{folder}/{name}.%"
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    pairs = toy_pairs(700, seed=7)
+    write_pairs(folder, "train", pairs[:600])
+    write_pairs(folder, "dev", pairs[600:])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def store(corpus: Path) -> Store:
+    languages = ("de", "en")
+    splits = {name: parse_corpora(f"{corpus}/{name}.%", languages) for name in ("train", "dev")}
+    out = corpus / "store"
+    prepare(languages, splits, out, vocabulary=200, filters=Filters(), workers=1)
+    return Store(out)
+
+
+@pytest.fixture(scope="session")
+def vocabulary(store: Store) -> Vocabulary:
+    return store.vocabulary
+
+
+def tiny(vocabulary: Vocabulary, seed: int = 0, **shape: object) -> Model:
+    """A model of random weights, sharp enough that its choices are not near-ties."""
+    torch.manual_seed(seed)
+    size = {"width": 64, "layers": 3, "heads": 4, "positions": 64, **shape}
+    model = Model(ModelConfig(Shape(**size), len(vocabulary), ("de", "en")), vocabulary)  # type: ignore[arg-type]
+    with torch.no_grad():
+        for parameter in model.transformer.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(1.5)
+        model.output_bias.normal_(std=0.5)
+    return model.eval()
+
+
+@pytest.fixture(scope="session", params=[False, True], ids=["source-once", "whole-pair"])
+def model(request: pytest.FixtureRequest, vocabulary: Vocabulary) -> Model:
+    return tiny(vocabulary, source_sees_target=request.param)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+def run_cli(
+    *arguments: object, processes: int = 1, cwd: Path | None = None, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The real command in a process of its own, or in several that torchrun starts."""
+    command = [sys.executable]
+    if processes > 1:
+        command += ["-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--master-addr=127.0.0.1"]
+        command += [f"--master-port={29500 + os.getpid() % 2000}"]
+    command += ["-m", "anyorder", *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, input=stdin, env=environment, timeout=240, check=False
+    )

@@ -1,0 +1,62 @@
+import pytest
+
+from anyorder.data.vocab import Vocabulary
+from anyorder.errors import InputError
+from anyorder.evaluation.bleu import corpus_bleu, corpus_chrf
+from anyorder.evaluation.tables import Pairs, encode_pairs, evaluate
+from anyorder.report.terminal import evaluation_table
+from anyorder.translator import Translator
+from tests.conftest import tiny, toy_pairs
+
+PAIRS = [*toy_pairs(30, seed=4), ("", "nothing"), ("nichts", "")]
+ORDERS = ["left-to-right", "margin", "outer-in:stride=2"]
+
+
+@pytest.fixture(scope="module")
+def translator(vocabulary: Vocabulary) -> Translator:
+    return Translator(tiny(vocabulary))
+
+
+@pytest.fixture(scope="module")
+def pairs(translator: Translator) -> Pairs:
+    sources, references = zip(*PAIRS, strict=True)
+    return encode_pairs(translator, "de-en", sources, references)
+
+
+def test_rows_are_what_translating_and_scoring_gives(translator: Translator, pairs: Pairs) -> None:
+    limits = sorted(int(length) for length in pairs.longest)[9:10]
+    table = evaluate(translator, pairs, "de-en", ORDERS, [None, *limits], samples=50)
+    assert [(row.order, row.max_length) for row in table.rows] == [
+        (order, limit) for limit in [*limits, None] for order in ORDERS
+    ]
+    for row in table.rows:
+        bound = row.max_length or 1000
+        chosen = [pair for pair, longest in zip(PAIRS, pairs.longest, strict=True) if longest <= bound]
+        assert row.sentences == len(chosen)
+        sources, references = zip(*chosen, strict=True)
+        made = translator.translate(sources, "de-en", row.order, length="gold", references=references)
+        ids = translator.encode([trajectory.text for trajectory in made], "en")
+        words = [" ".join(translator.model.vocabulary.words(one)) for one in ids]
+        expected = [" ".join(line.split()) for line in translator.words(references, "en")]
+        assert row.chrf == pytest.approx(corpus_chrf([one.text for one in made], references), abs=1e-3)
+        assert row.bleu == pytest.approx(corpus_bleu(words, expected), abs=0.5)
+        assert row.seconds > 0
+        assert (row.p_value is None) == (row.order == "left-to-right")
+
+
+def test_json_has_the_agreed_shape(translator: Translator, pairs: Pairs) -> None:
+    table = evaluate(translator, pairs, "de-en", ORDERS[:2], against="margin", samples=20)
+    told = table.as_json()
+    assert set(told) == {"signature", "direction", "rows"}
+    assert set(told["rows"][0]) == {"order", "max_length", "sentences", "bleu", "chrf", "p_value", "seconds"}
+    assert told["rows"][1]["p_value"] is None
+    assert "length:gold" in told["signature"]
+    assert "tok:moses" in told["signature"]
+    assert evaluation_table(table, "margin").row_count == 2
+
+
+def test_impossible_requests(translator: Translator, pairs: Pairs) -> None:
+    with pytest.raises(InputError, match="no pair has at most 1"):
+        evaluate(translator, pairs, "de-en", ORDERS, [1])
+    with pytest.raises(InputError, match="unknown order to compare with 'uniform'"):
+        evaluate(translator, pairs, "de-en", ORDERS, against="uniform")

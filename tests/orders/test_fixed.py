@@ -1,0 +1,103 @@
+"""Every fixed order against a plain simulation of its description."""
+
+import itertools
+from collections import Counter
+
+import pytest
+import torch
+
+from anyorder.errors import InputError
+from anyorder.orders import REGISTRY, State, make_order, split_orders
+
+
+def state(lengths: list[int], keys: list[int] | None = None) -> State:
+    widest = max(lengths)
+    masked = torch.arange(widest)[None] < torch.tensor(lengths)[:, None]
+    numbers = torch.tensor(keys if keys is not None else [0] * len(lengths))
+    return State(masked, torch.tensor(lengths), numbers, step=1)
+
+
+def filled_in(name: str, lengths: list[int], keys: list[int] | None = None) -> list[list[int]]:
+    """Positions in the order in which their scores fill them."""
+    now = state(lengths, keys)
+    scores = make_order(name).scores(now).masked_fill(~now.masked, -torch.inf)
+    ranked = scores.sort(dim=1, descending=True, stable=True).indices
+    return [ranked[i, :length].tolist() for i, length in enumerate(lengths)]
+
+
+def outer_in(length: int, stride: int) -> list[int]:
+    """The leftmost `stride`, the rightmost `stride`, and so on, by taking from both ends of a list."""
+    left = list(range(length))
+    order: list[int] = []
+    from_left = True
+    while left:
+        if from_left:
+            order += left[:stride]
+            left = left[stride:]
+        else:
+            order += left[: -stride - 1 : -1]
+            left = left[:-stride]
+        from_left = not from_left
+    return order
+
+
+LENGTHS = list(range(1, 20))
+
+
+def test_left_to_right() -> None:
+    assert filled_in("left-to-right", LENGTHS) == [list(range(n)) for n in LENGTHS]
+
+
+def test_right_to_left() -> None:
+    assert filled_in("right-to-left", LENGTHS) == [list(range(n))[::-1] for n in LENGTHS]
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 7])
+def test_outer_in(stride: int) -> None:
+    assert filled_in(f"outer-in:stride={stride}", LENGTHS) == [outer_in(n, stride) for n in LENGTHS]
+
+
+def test_outer_in_as_the_paper_tells_it() -> None:
+    """Stride 2: the two leftmost, the two rightmost, then the third and fourth from the left."""
+    assert filled_in("outer-in:stride=2", [8])[0] == [0, 1, 7, 6, 2, 3, 5, 4]
+
+
+def test_uniform_is_a_permutation_that_belongs_to_the_key() -> None:
+    alone = [filled_in("uniform", [n], [n * 31])[0] for n in LENGTHS]
+    assert filled_in("uniform", LENGTHS, [n * 31 for n in LENGTHS]) == alone
+    assert all(sorted(order) == list(range(len(order))) for order in alone)
+    assert filled_in("uniform", [12], [1]) != filled_in("uniform", [12], [2])
+
+
+def test_uniform_draws_every_order_equally_often() -> None:
+    keys = list(range(24_000))
+    seen = Counter(map(tuple, filled_in("uniform", [4] * len(keys), keys)))
+    assert set(seen) == set(itertools.permutations(range(4)))
+    chi_square = sum((count - 1000) ** 2 / 1000 for count in seen.values())
+    assert chi_square < 49.7  # 23 degrees of freedom, p = 0.001
+
+
+def test_names() -> None:
+    assert set(REGISTRY) == {
+        "uniform", "left-to-right", "right-to-left", "outer-in", "least-to-most", "easy-first", "entropy", "max-prob",
+        "margin",
+    }  # fmt: skip
+    assert make_order("outer-in:stride=2").name == "outer-in:stride=2"
+    assert split_orders("a, b:x=1,y=2 ,c") == ["a", "b:x=1,y=2", "c"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("margn", "unknown order 'margn': did you mean 'margin'"),
+        ("l2r", "unknown order 'l2r'"),
+        ("outer-in:stride=0", "not a whole number from 1"),
+        ("outer-in:stride=1.5", "not a whole number from 1"),
+        ("outer-in:width=2", "has no such option"),
+        ("outer-in:stride=two", "should look like name=number"),
+        ("margin:x=1", "has no such option"),
+    ],
+)
+def test_wrong_names_are_explained(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_order(name)

@@ -1,0 +1,105 @@
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anyorder.training.batches import (
+    IGNORED, Ahead, Cursor, cut, draw, hide, offsets_of, pad_places, random_for, shuffled, tail, weights_by_corpus,
+)  # fmt: skip
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=60), st.integers(30, 100))
+def test_cuts_fill_every_piece(sizes: list[int], most: int) -> None:
+    cuts = cut(np.array(sizes), most)
+    assert (cuts[0], cuts[-1]) == (0, len(sizes))
+    for start, stop in zip(cuts, cuts[1:], strict=False):
+        assert sum(sizes[start:stop]) <= most
+        assert stop == len(sizes) or sum(sizes[start : stop + 1]) > most
+
+
+def stream(cursor: Cursor = Cursor(), first: int = 0, rank: int = 0, world: int = 1):  # noqa: ANN201, B008
+    sizes = np.random.default_rng(0).integers(5, 20, 50)
+
+    def epoch_rows(epoch: int) -> np.ndarray:
+        return shuffled(np.arange(50), None, random_for(3, "epoch", epoch))
+
+    return draw(cursor, epoch_rows, sizes.__getitem__, 100, 3, first, rank, world)
+
+
+def seen(batches) -> list[tuple[list[int], float]]:  # noqa: ANN001
+    return [(drawn.rows.tolist(), float(drawn.random.random())) for drawn, _ in batches]
+
+
+def test_every_epoch_takes_every_sentence_once_in_a_new_order() -> None:
+    rows: dict[int, list[int]] = {}
+    epoch = 0
+    for drawn, behind in islice(stream(), 30):
+        rows.setdefault(epoch, []).extend(drawn.rows.tolist())
+        epoch = behind.epoch if behind.offset else behind.epoch + 1
+        if len(rows[max(rows)]) == 50:
+            epoch = max(rows) + 1
+    assert sorted(rows[0]) == sorted(rows[1]) == list(range(50))
+    assert rows[0] != rows[1]
+
+
+def test_two_processes_share_the_batches_of_one() -> None:
+    one = seen(islice(stream(), 24))
+    first, second = (seen(islice(stream(rank=rank, world=2), 12)) for rank in (0, 1))
+    assert one == [batch for pair in zip(first, second, strict=True) for batch in pair]
+
+
+@pytest.mark.parametrize("taken", [1, 5, 7, 16])
+def test_a_cursor_continues_where_it_was_handed_out(taken: int) -> None:
+    whole = seen(islice(stream(), 24))
+    *_, (_, cursor) = islice(stream(), taken)
+    assert seen(islice(stream(cursor, first=taken), 24 - taken)) == whole[taken:]
+    *_, (_, cursor) = islice(stream(rank=0, world=2), (taken + 1) // 2)  # what the main process of two would save
+    first = 2 * ((taken + 1) // 2)
+    assert seen(islice(stream(cursor, first=first), 24 - first)) == whole[first:]
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=10), st.integers(0, 99))
+def test_hide_takes_at_least_one_word_of_every_sentence(lengths: list[int], seed: int) -> None:
+    hidden = hide(np.array(lengths), np.random.default_rng(seed))
+    per_sentence = [part.sum() for part in np.split(hidden, np.cumsum(lengths)[:-1])]
+    assert all(1 <= count <= length for count, length in zip(per_sentence, lengths, strict=True))
+
+
+def test_hide_takes_every_number_and_every_word_equally_often() -> None:
+    hidden = hide(np.full(20_000, 5), np.random.default_rng(1)).reshape(-1, 5)
+    numbers = np.bincount(hidden.sum(1), minlength=6)[1:]
+    assert np.abs(numbers - 4000).max() < 250  # four standard deviations
+    assert np.abs(hidden.mean(0) - 0.6).max() < 0.014
+
+
+def test_weights_repeat_sentences() -> None:
+    weights = weights_by_corpus(["a", "b", "c"], np.array([0, 0, 1, 2]), {"b": 3, "c": 0})
+    rows = shuffled(np.arange(4), weights, np.random.default_rng(0))
+    assert sorted(rows.tolist()) == [0, 1, 2, 2, 2]
+    half = shuffled(np.arange(4000), np.full(4000, 1.5), np.random.default_rng(0))
+    assert abs(len(half) - 6000) < 150
+    assert weights_by_corpus(["a"], np.array([0]), {}) is None
+
+
+def test_padding() -> None:
+    assert tail(7, 20, 5).tolist() == [5, 5, 3]
+    assert tail(20, 20, 5).tolist() == []
+    assert offsets_of(np.array([2, 3]), 4).tolist() == [0, 2, 5, 5, 5]
+    rows, labels = pad_places(np.array([3, 5]), np.array([70, 71]), 10, 4)
+    assert rows.tolist() == [0, 1, 3, 5]
+    assert labels.tolist() == [IGNORED, IGNORED, 70, 71]
+    rows, labels = pad_places(np.array([3, 5, 8]), np.array([70, 71, 72]), 10, 2)
+    assert (rows.tolist(), labels.tolist()) == ([3, 5], [70, 71])
+
+
+def test_errors_in_the_thread_reach_the_reader() -> None:
+    def broken():  # noqa: ANN202
+        yield 1
+        raise ValueError("broken")
+
+    ahead = Ahead(broken())
+    assert next(ahead) == 1
+    with pytest.raises(ValueError, match="broken"):
+        next(ahead)

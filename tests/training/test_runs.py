@@ -1,0 +1,157 @@
+"""Whole training runs: killed and resumed, on two processes, stopped by a signal, started from a pretrained model."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from anyorder.data.store import Store
+from anyorder.model.model import Model
+from tests.conftest import run_cli
+
+SIZE = ["--shape.width", 32, "--shape.layers", 2, "--shape.heads", 2, "--shape.positions", 64]
+RUN = ["--run.batch-tokens", 600, "--run.warmup", 10, "--run.device", "cpu", "--run.log-every", 1]
+RUN += ["--run.learning-rate", 0.003, "--masking.validation-sentences", 5]
+
+
+def command(store: Store, out: Path, *more: object) -> list[object]:
+    return ["train", "--data", store.path, "--out", out, *SIZE, *RUN, *more]
+
+
+def curve(out: Path) -> list[tuple[int, float]]:
+    entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [(entry["step"], entry["loss"]) for entry in entries if "loss" in entry]
+
+
+def last_checkpoint(out: Path) -> Path:
+    found = sorted(out.glob("checkpoint-*"))
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.slow
+def test_killed_ten_times_and_resumed_it_ends_in_the_same_weights(store: Store, tmp_path: Path) -> None:
+    steps = 60
+    more = ["--run.steps", steps, "--run.save-every", 1, "--run.validate-every", 25]
+    assert run_cli(*command(store, tmp_path / "unbroken", *more)).returncode == 0
+    broken = tmp_path / "broken"
+    draw = random.Random(4)
+    kills = 0
+    for target in sorted(draw.sample(range(2, steps - 1), 10)):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "anyorder", *map(str, command(store, broken, *more, "--resume"))],
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        log = broken / "log.jsonl"
+        while process.poll() is None and not (log.exists() and f'"step": {target},' in log.read_text()):
+            time.sleep(0.002)
+        time.sleep(draw.random() * 0.02)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+    assert kills == 10
+    finished = run_cli(*command(store, broken, *more, "--resume"))
+    assert finished.returncode == 0, finished.stderr
+    for name in ("model", "average", "optimizer"):
+        ours = load_file(last_checkpoint(broken) / f"{name}.safetensors")
+        theirs = load_file(last_checkpoint(tmp_path / "unbroken") / f"{name}.safetensors")
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours), name
+    assert curve(broken) == curve(tmp_path / "unbroken")
+    assert not list(broken.glob("*.partial-*"))
+    weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (broken, tmp_path / "unbroken")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.slow
+def test_two_processes_train_like_one(store: Store, tmp_path: Path) -> None:
+    more = ["--run.steps", 30, "--run.batches-per-step", 2, "--run.save-every", 0, "--run.validate-every", 0]
+    alone = run_cli(*command(store, tmp_path / "one", *more))
+    both = run_cli(*command(store, tmp_path / "two", *more), processes=2)
+    assert (alone.returncode, both.returncode) == (0, 0), both.stderr
+    one, two = curve(tmp_path / "one"), curve(tmp_path / "two")
+    assert [step for step, _ in one] == [step for step, _ in two] == list(range(1, 31))
+    assert [loss for _, loss in two] == pytest.approx([loss for _, loss in one], abs=2e-4)
+    assert one[-1][1] < one[0][1] - 0.5  # there was something to learn
+    ours, theirs = (Model.from_pretrained(tmp_path / name / "model").state_dict() for name in ("one", "two"))
+    assert max((ours[key] - theirs[key]).abs().max().item() for key in ours) < 2e-3
+
+
+@pytest.mark.slow
+def test_it_learns_and_stops_by_the_clock(store: Store, tmp_path: Path) -> None:
+    started = time.monotonic()
+    more = ["--run.minutes", 0.25, "--run.validate-every", 0, "--shape.width", 64, "--run.batch-tokens", 2000]
+    done = run_cli(*command(store, tmp_path / "run", *more))
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started < 60
+    losses = curve(tmp_path / "run")
+    assert losses[-1][1] < losses[0][1] - 1
+    entries = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert entries[-1]["bleu de-en"] > 20
+    assert all(entry["tokens_per_second"] > 0 and 0 < entry["share_of_peak"] < 1 for entry in entries if "loss" in entry)
+    assert Model.from_pretrained(tmp_path / "run" / "model").length_table is not None
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_a_checkpoint(store: Store, tmp_path: Path) -> None:
+    more = ["--run.steps", 100000, "--run.save-every", 0, "--run.validate-every", 0]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "anyorder", *map(str, command(store, tmp_path / "run", *more))],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    while not (tmp_path / "run" / "log.jsonl").exists():
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "continue with --resume" in output
+    step = json.loads((last_checkpoint(tmp_path / "run") / "state.json").read_text())["step"]
+    assert curve(tmp_path / "run")[-1][0] == step
+
+
+@pytest.mark.slow
+def test_a_pretrained_model_starts_a_translation_model(store: Store, tmp_path: Path) -> None:
+    base = ["--data", store.path, *SIZE, "--run.batch-tokens", 600, "--run.warmup", 10, "--run.device", "cpu"]
+    base += ["--run.log-every", 10, "--run.learning-rate", 0.003]
+    done = run_cli("pretrain", *base, "--out", tmp_path / "pre", "--run.steps", 60, "--run.track", "tensorboard")
+    assert done.returncode == 0, done.stderr
+    losses = curve(tmp_path / "pre")
+    assert losses[-1][1] < losses[0][1] - 0.3
+    assert list((tmp_path / "pre").rglob("events.out.tfevents*"))
+    done = run_cli(
+        "train", "--data", store.path, "--out", tmp_path / "run", *RUN, "--init", tmp_path / "pre" / "model",
+        "--run.steps", 5, "--masking.weights", '{"train": 2}', processes=1,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    fresh = run_cli(*command(store, tmp_path / "fresh", "--run.steps", 5))
+    assert fresh.returncode == 0
+    assert curve(tmp_path / "run")[0][1] < curve(tmp_path / "fresh")[0][1]  # it knows the languages already
+
+
+def test_a_damaged_checkpoint_is_not_resumed(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from anyorder.cli import main
+
+    out = tmp_path / "run"
+    arguments = [str(part) for part in command(store, out, "--run.steps", 3, "--run.validate-every", 0)]
+    assert main(arguments) == 0
+    capsys.readouterr()
+    assert main(arguments) == 2
+    assert "already exists; continue it with --resume" in capsys.readouterr().err
+    assert main([*arguments, "--resume", "--run.seed", "2"]) == 2
+    assert "cannot resume: seed was 1, now it is 2" in capsys.readouterr().err
+    file = last_checkpoint(out) / "optimizer.safetensors"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    assert main([*arguments, "--resume"]) == 2
+    assert "optimizer.safetensors: corrupted checkpoint" in capsys.readouterr().err

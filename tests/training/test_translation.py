@@ -1,0 +1,138 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from anyorder.data.store import Store
+from anyorder.errors import InputError
+from anyorder.model.attention import Segments, SourceApart, Together
+from anyorder.model.length import offset_class
+from anyorder.model.transformer import Shape
+from anyorder.training.batches import IGNORED, Cursor
+from anyorder.training.loop import HostBatch
+from anyorder.training.pretrain import Cloze, PretrainTask
+from anyorder.training.translation import Masking, TranslationTask, new_model
+from tests.conftest import tiny
+
+TOKENS = 1000
+
+
+def task_for(store: Store, fixed: bool = False, **shape: object) -> TranslationTask:
+    model = tiny(store.vocabulary, **shape)
+    return TranslationTask(store, model, Masking(smoothing=0.1), TOKENS, 1, fixed)
+
+
+def loss_of(task: TranslationTask | PretrainTask, batch: HostBatch) -> list[float]:
+    arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
+    names = [name.removesuffix("_offsets") for name in arrays if name.endswith("_offsets")]
+    lengths = batch.lengths or {name: np.diff(batch.arrays[f"{name}_offsets"]) for name in names}
+    return task.module.eval()(arrays, batch.longest, lengths)[1].tolist()
+
+
+def first_batch(task: TranslationTask | PretrainTask) -> HostBatch:
+    return next(task.batches(Cursor(), 0, 0, 1))[0]
+
+
+def pairs_of(batch: HostBatch) -> list[slice]:
+    offsets = batch.arrays["pair_offsets"]
+    return [slice(a, b) for a, b in zip(offsets, offsets[1:], strict=False)]
+
+
+def test_a_batch_holds_whole_pairs_with_part_of_the_target_hidden(store: Store) -> None:
+    task = task_for(store)
+    batch = first_batch(task)
+    arrays, vocabulary = batch.arrays, store.vocabulary
+    original = arrays["tokens"].copy()
+    assert (original[arrays["rows"]] == vocabulary.mask).all()
+    original[arrays["rows"]] = arrays["labels"]
+    split = store.split("train")
+    known = {
+        (tuple(split.sides[a][i]), tuple(split.sides[b][i])) for a, b in (("de", "en"), ("en", "de"))
+        for i in range(len(split))
+    }  # fmt: skip
+    directions = set()
+    for pair in pairs_of(batch):
+        tokens, target = original[pair], arrays["is_target"][pair]
+        source, translation = tokens[~target], tokens[target]
+        assert source[0] == source[-1] == translation[0] == translation[-1] == vocabulary.eos
+        assert (tuple(source[1:-1]), tuple(translation[1:-1])) in known
+        assert arrays["positions"][pair].tolist() == [*range(len(source)), *range(len(translation))]
+        languages = arrays["languages"][pair]
+        assert len(set(languages[~target])) == len(set(languages[target])) == 1
+        directions.add((languages[0], languages[-1]))
+        assert (arrays["tokens"][pair][~target] != vocabulary.mask).all()
+        assert (arrays["tokens"][pair][target] == vocabulary.mask).any()
+    assert directions == {(0, 1), (1, 0)}
+    assert batch.tokens == len(original) <= TOKENS
+    assert batch.predicted == len(arrays["labels"])
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_loss_is_that_of_one_pair_after_the_other(store: Store, together: bool) -> None:
+    task = task_for(store, source_sees_target=together)
+    batch, model = first_batch(task), task.model.eval()
+    arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
+    label_at = torch.full_like(arrays["tokens"], IGNORED)
+    label_at[arrays["rows"]] = arrays["labels"]
+    words, lengths = [], []
+    with torch.no_grad():
+        for pair in pairs_of(batch):
+            target = arrays["is_target"][pair]
+            sizes = np.array([int((~target).sum()), int(target.sum())])
+            whole, halves = Segments.of(sizes.sum(keepdims=True)), Segments.of(sizes)
+            pattern = Together(whole) if together else SourceApart(whole, halves, target)
+            inputs = [arrays[name][pair] for name in ("tokens", "positions", "languages")]
+            logits = model.logits(model.transformer(*inputs, pattern).last)
+            labels = label_at[pair]
+            words.append(F.cross_entropy(logits, labels, label_smoothing=0.1, reduction="none")[labels != IGNORED])
+            alone = [tensor[~target] for tensor in inputs]
+            below = model.transformer.below_last(*alone, Together(Segments.of(sizes[:1])))
+            scores = model.length(below.mean(0)[None], torch.tensor(sizes[:1] - 2), inputs[2][-1:])
+            lengths.append(F.cross_entropy(scores, torch.from_numpy(offset_class(sizes[:1] - 2, sizes[1:] - 2))))
+    expected = [torch.cat(words).mean().item(), torch.stack(lengths).mean().item()]
+    assert loss_of(task, batch) == pytest.approx(expected, abs=1e-4)
+
+
+def test_fixed_shapes_change_nothing(store: Store) -> None:
+    exact, fixed = task_for(store), task_for(store, fixed=True)
+    shapes = []
+    for (a, _), (b, _), _ in zip(exact.batches(Cursor(), 0, 0, 1), fixed.batches(Cursor(), 0, 0, 1), range(30)):  # noqa: B905
+        assert (a.tokens, a.predicted) == (b.tokens, b.predicted)
+        assert loss_of(exact, a) == pytest.approx(loss_of(fixed, b), abs=1e-5)
+        assert b.arrays["pair_offsets"].max() == TOKENS
+        shapes.append({name: array.shape for name, array in b.arrays.items()})
+        longest = max(np.diff(b.arrays[f"{name}_offsets"]).max() for name in ("pair", "half", "row"))
+        assert longest <= b.longest
+    assert all(shape == shapes[0] for shape in shapes)
+
+
+def test_pretraining_batches(store: Store) -> None:
+    model = tiny(store.vocabulary)
+    exact = PretrainTask(store, model, Cloze(), TOKENS, 1, fixed=False)
+    fixed = PretrainTask(store, model, Cloze(), TOKENS, 1, fixed=True)
+    a, b = first_batch(exact), first_batch(fixed)
+    assert loss_of(exact, a) == pytest.approx(loss_of(fixed, b), abs=1e-5)
+    batches = [batch.arrays for (batch, _), _ in zip(exact.batches(Cursor(), 0, 0, 1), range(40))]  # noqa: B905
+    before = np.concatenate([arrays["labels"] for arrays in batches])
+    after = np.concatenate([arrays["tokens"][arrays["rows"]] for arrays in batches])
+    share = len(before) / sum(len(arrays["tokens"]) for arrays in batches)
+    assert 0.11 < share < 0.15  # 15% of the words; delimiters are not words
+    assert abs((after == store.vocabulary.mask).mean() - 0.8) < 0.02
+    assert abs((after == before).mean() - 0.1) < 0.02
+
+
+def test_wrong_settings_are_explained(store: Store) -> None:
+    with pytest.raises(InputError, match="unknown corpus 'trian': did you mean 'train'"):
+        TranslationTask(store, tiny(store.vocabulary), Masking(weights={"trian": 2}), TOKENS, 1, False)
+    with pytest.raises(InputError, match="set --shape.positions"):
+        TranslationTask(store, tiny(store.vocabulary, positions=12), Masking(), TOKENS, 1, False)
+    with pytest.raises(InputError, match="more than a batch"):
+        TranslationTask(store, tiny(store.vocabulary), Masking(), 20, 1, False)
+
+
+def test_starting_from_another_model(store: Store, tmp_path) -> None:  # noqa: ANN001
+    tiny(store.vocabulary).save_pretrained(tmp_path / "m")
+    model = new_model(store, Shape(), tmp_path / "m", 1)
+    assert torch.equal(model.output_bias, tiny(store.vocabulary).output_bias)
+    with pytest.raises(InputError, match="--shape and --init exclude each other"):
+        new_model(store, Shape(width=128), tmp_path / "m", 1)
