@@ -23,7 +23,7 @@ from anyorder.training.translation import Masking, TranslationTask, new_model
 
 
 def measure(
-    store: Store, width: int, batch_tokens: int, seconds: float, cuda: bool, together: bool
+    store: Store, width: int, batch_tokens: int, seconds: float, cuda: bool, together: bool, profile: bool
 ) -> dict[str, object]:
     device = torch.device("cuda" if cuda else "cpu")
     shape = Shape(width=width, source_sees_target=together)
@@ -67,6 +67,12 @@ def measure(
             tokens, predicted, steps = tokens + more, predicted + places, steps + 1
         wait()
     spent = time.perf_counter() - start
+    if profile:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+            for _ in range(5):
+                step()
+            wait()
+        print(found.key_averages().table(sort_by="cuda_time_total", row_limit=25, max_name_column_width=60))
     source.close()
     done = training_flops(model, tokens, predicted)
     formula = 6.0 * (12 * shape.layers * width**2 * tokens + model.config.tokens * width * predicted)
@@ -91,12 +97,19 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, default=65_536)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--together", action="store_true", help="XLM's attention: the source sees the target")
+    parser.add_argument("--profile", action="store_true", help="also print the kernels that take longest")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     store, rows = Store(options.store), []
     for width in options.widths.split(","):
         row = measure(
-            store, int(width), options.batch_tokens, options.seconds, torch.cuda.is_available(), options.together
+            store,
+            int(width),
+            options.batch_tokens,
+            options.seconds,
+            torch.cuda.is_available(),
+            options.together,
+            options.profile,
         )
         rows.append(row)
         done, formula, peak = row["tflops_done"], row["tflops_formula"], row["peak_tflops"]

@@ -81,7 +81,9 @@ def test_translate_in_two_processes(folder: Path, basic: list[str]) -> None:
     outputs = []
     for processes in (1, 2):
         out = folder / f"shard{processes}.jsonl"
-        done = run_cli("translate", *basic, "--order", "easy-first", "--json", out, folder / "test.de", processes=processes)
+        done = run_cli(
+            "translate", *basic, "--order", "easy-first", "--json", out, folder / "test.de", processes=processes
+        )
         assert done.returncode == 0, done.stderr
         outputs.append((done.stdout, out.read_text()))
     assert outputs[0] == outputs[1]

@@ -1,3 +1,6 @@
+import functools
+import operator
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,12 +17,15 @@ def test_pack_is_a_loop_over_sentences(first: list[list[int]], second: list[list
     both = [first, second]
     wanted = [(side, number % len(both[side])) for side, number in wanted]
     sides = [
-        Side(np.array(sum(one, []), np.int64), np.cumsum([len(sentence) for sentence in one])) for one in both
+        Side(
+            np.array(functools.reduce(operator.iadd, one, []), np.int64), np.cumsum([len(sentence) for sentence in one])
+        )
+        for one in both
     ]
     side, number = (np.array(column) for column in zip(*wanted, strict=True))
     row = pack(sides, side, number, side + 5, eos=1)
     chosen = [[1, *both[s][n], 1] for s, n in wanted]
-    assert row.tokens.tolist() == sum(chosen, [])
+    assert row.tokens.tolist() == functools.reduce(operator.iadd, chosen, [])
     assert row.positions.tolist() == [i for one in chosen for i in range(len(one))]
     assert row.languages.tolist() == [s + 5 for (s, _), one in zip(wanted, chosen, strict=True) for _ in one]
     assert row.sizes.tolist() == [len(one) for one in chosen]

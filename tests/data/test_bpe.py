@@ -1,3 +1,4 @@
+import itertools
 from collections import Counter
 
 from hypothesis import given, settings
@@ -61,14 +62,14 @@ def test_the_order_of_the_counts_does_not_matter(counts: dict[str, int], random:
 @settings(max_examples=50, deadline=None)
 @given(words, words)
 def test_the_tokenizer_applies_the_merges_in_the_order_learned(counts: dict[str, int], unseen: dict[str, int]) -> None:
-    letters = {letter: 100 for letter in "abc"}
+    letters = dict.fromkeys("abc", 100)
     vocabulary = Vocabulary.learn({**counts, **letters}, len(SPECIALS) + 30, min_character=1)
     alphabet = {form for letter in "abc" for form in (letter, letter + "</w>")}
     merges = learn_merges({**counts, **letters}, alphabet, 30)
     for word in unseen:
         parts = spell(word)
         while len(parts) > 1:
-            possible = [pair for pair in zip(parts, parts[1:], strict=False) if pair in merges]
+            possible = [pair for pair in itertools.pairwise(parts) if pair in merges]
             if not possible:
                 break
             parts = merge(parts, min(possible, key=merges.index))

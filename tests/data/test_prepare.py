@@ -133,7 +133,7 @@ def test_opening_a_million_pairs_takes_under_a_second(tmp_path: Path) -> None:
     import json
     import time
 
-    store, _ = make(tmp_path)
+    _store, _ = make(tmp_path)
     folder, count = tmp_path / "store", 1_000_000
     for language in LANGUAGES:
         np.zeros(count * 20, np.uint16).tofile(folder / f"train.{language}.ids.bin")

@@ -8,7 +8,7 @@ from anyorder.data.vocab import SPECIALS, Vocabulary
 from anyorder.errors import InputError
 
 LETTERS = "abcdeé<>/mask"
-SMALL = Vocabulary.learn({letter: 50 for letter in LETTERS} | {"abba": 9, "abbe": 7}, 40)
+SMALL = Vocabulary.learn(dict.fromkeys(LETTERS, 50) | {"abba": 9, "abbe": 7}, 40)
 
 
 def test_special_tokens_come_first() -> None:

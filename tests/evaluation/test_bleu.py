@@ -27,7 +27,7 @@ def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
 
 
 REFERENCES = [english.replace(".", " .") for _, english in toy_pairs(40, seed=2)]
-WORSE = [" ".join(line.split()[:-2] + ["."]) if i % 3 else line for i, line in enumerate(REFERENCES)]
+WORSE = [" ".join([*line.split()[:-2], "."]) if i % 3 else line for i, line in enumerate(REFERENCES)]
 WORST = [line.lower() if i % 2 else line.replace("the", "a") for i, line in enumerate(WORSE)]
 
 

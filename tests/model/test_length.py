@@ -29,5 +29,6 @@ def test_classes_are_clipped() -> None:
 
 def test_pool_is_the_mean_of_each_sentence() -> None:
     states = torch.arange(10.0).reshape(5, 2)
-    found = pool(states, torch.tensor([0, 0, 2, 1, 1]), 2)
-    assert found.tolist() == [[1.0, 2.0], [7.0, 8.0]]
+    found = pool(states, torch.tensor([0, 0, 0, 1, 1]), 3, torch.tensor([True, True, False, True, True]))
+    assert found.tolist() == [[1.0, 2.0], [7.0, 8.0], [0.0, 0.0]]
+    assert pool(states, torch.tensor([0] * 5), 1).tolist() == [[4.0, 5.0]]

@@ -63,7 +63,12 @@ def their_logits(xlm: "transformers.XLMWithLMHeadModel", eos: int) -> torch.Tens
 
 PAPER_SIZE = {"emb_dim": 1024, "n_layers": 6, "n_heads": 8, "max_position_embeddings": 512}
 PAPER_SIZE |= {"init_std": 0.02, "embed_init_std": 1024**-0.5}  # XLM's own
-VARIANTS = {"gelu": {}, "relu": {"gelu_activation": False}, "no-languages": {"use_lang_emb": False}, "paper": PAPER_SIZE}
+VARIANTS = {
+    "gelu": {},
+    "relu": {"gelu_activation": False},
+    "no-languages": {"use_lang_emb": False},
+    "paper": PAPER_SIZE,
+}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -1,4 +1,4 @@
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -6,29 +6,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.training.batches import (
-    IGNORED, Ahead, Cursor, cut, draw, hide, offsets_of, pad_places, random_for, shuffled, tail, weights_by_corpus,
+    IGNORED,
+    Ahead,
+    Cursor,
+    cut,
+    draw,
+    hide,
+    offsets_of,
+    pad_places,
+    random_for,
+    shuffled,
+    tail,
+    weights_by_corpus,
 )  # fmt: skip
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=60), st.integers(30, 100))
-def test_cuts_fill_every_piece(sizes: list[int], most: int) -> None:
-    cuts = cut(np.array(sizes), most)
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=60), st.integers(30, 100), st.integers(2, 9))
+def test_cuts_fill_every_piece(sizes: list[int], most: int, items: int) -> None:
+    cuts = cut(np.array(sizes), most, items)
     assert (cuts[0], cuts[-1]) == (0, len(sizes))
-    for start, stop in zip(cuts, cuts[1:], strict=False):
+    for start, stop in pairwise(cuts):
         assert sum(sizes[start:stop]) <= most
-        assert stop == len(sizes) or sum(sizes[start : stop + 1]) > most
+        assert stop - start <= items
+        assert stop == len(sizes) or sum(sizes[start : stop + 1]) > most or stop - start == items
 
 
-def stream(cursor: Cursor = Cursor(), first: int = 0, rank: int = 0, world: int = 1):  # noqa: ANN201, B008
+def stream(cursor: Cursor = Cursor(), first: int = 0, rank: int = 0, world: int = 1):  # noqa: B008
     sizes = np.random.default_rng(0).integers(5, 20, 50)
 
     def epoch_rows(epoch: int) -> np.ndarray:
         return shuffled(np.arange(50), None, random_for(3, "epoch", epoch))
 
-    return draw(cursor, epoch_rows, sizes.__getitem__, 100, 3, first, rank, world)
+    return draw(cursor, epoch_rows, sizes.__getitem__, (100, 50), 3, first, rank, world)
 
 
-def seen(batches) -> list[tuple[list[int], float]]:  # noqa: ANN001
+def seen(batches) -> list[tuple[list[int], float]]:
     return [(drawn.rows.tolist(), float(drawn.random.random())) for drawn, _ in batches]
 
 
@@ -95,7 +107,7 @@ def test_padding() -> None:
 
 
 def test_errors_in_the_thread_reach_the_reader() -> None:
-    def broken():  # noqa: ANN202
+    def broken():
         yield 1
         raise ValueError("broken")
 

@@ -97,7 +97,9 @@ def test_it_learns_and_stops_by_the_clock(store: Store, tmp_path: Path) -> None:
     assert losses[-1][1] < losses[0][1] - 1
     entries = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert entries[-1]["bleu de-en"] > 20
-    assert all(entry["tokens_per_second"] > 0 and 0 < entry["share_of_peak"] < 1 for entry in entries if "loss" in entry)
+    assert all(
+        entry["tokens_per_second"] > 0 and 0 < entry["share_of_peak"] < 1 for entry in entries if "loss" in entry
+    )
     assert Model.from_pretrained(tmp_path / "run" / "model").length_table is not None
 
 

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -35,7 +37,7 @@ def first_batch(task: TranslationTask | PretrainTask) -> HostBatch:
 
 def pairs_of(batch: HostBatch) -> list[slice]:
     offsets = batch.arrays["pair_offsets"]
-    return [slice(a, b) for a, b in zip(offsets, offsets[1:], strict=False)]
+    return [slice(a, b) for a, b in itertools.pairwise(offsets)]
 
 
 def test_a_batch_holds_whole_pairs_with_part_of_the_target_hidden(store: Store) -> None:
@@ -130,7 +132,7 @@ def test_wrong_settings_are_explained(store: Store) -> None:
         TranslationTask(store, tiny(store.vocabulary), Masking(), 20, 1, False)
 
 
-def test_starting_from_another_model(store: Store, tmp_path) -> None:  # noqa: ANN001
+def test_starting_from_another_model(store: Store, tmp_path) -> None:
     tiny(store.vocabulary).save_pretrained(tmp_path / "m")
     model = new_model(store, Shape(), tmp_path / "m", 1)
     assert torch.equal(model.output_bias, tiny(store.vocabulary).output_bias)

@@ -176,6 +176,7 @@ class _Canvas:
         self._logprobs = torch.zeros(count, widest, device=device)
         self._length_tensor = to_device(lengths.astype(np.int64), device)
         self._keys = to_device(keys, device)
+        self._one_each = Segments.of(np.ones(count, np.int64), device)
 
     def state(self, step: int, **seen: object) -> State:
         now = len(self.remaining)
@@ -201,17 +202,20 @@ class _Canvas:
 
     def places(self, where: Tensor, counts: np.ndarray) -> Places:
         """The same places in the packed row; counts: (B,) how many lie in each sentence."""
-        return Places(self._row_of[where], Segments.of(counts, self._device))
+        one_each = len(where) == len(counts)
+        segments = self._one_each.first(len(counts)) if one_each else Segments.of(counts, self._device)
+        return Places(self._row_of[where], segments)
 
     def index_among(self, places: Tensor, some: Tensor) -> Tensor:
         """Where `some` of the `places` stand among them."""
         return torch.searchsorted(places, some)
 
     def fill(self, where: Tensor, tokens: Tensor, logprobs: Tensor, step: int) -> None:
-        self._all_tokens[self._row_of[where]] = tokens
-        self._masked.view(-1)[where] = False
-        self._steps.view(-1)[where] = step
-        self._logprobs.view(-1)[where] = logprobs
+        # Assigning a number through an index would send it to the device and wait; index_fill_ does not.
+        self._all_tokens.index_copy_(0, self._row_of[where], tokens)
+        self._masked.view(-1).index_fill_(0, where, False)
+        self._steps.view(-1).index_fill_(0, where, step)
+        self._logprobs.view(-1).index_copy_(0, where, logprobs)
 
     def keep(self, remaining: np.ndarray) -> None:
         """Go on with the first sentences only, in which so much remains."""

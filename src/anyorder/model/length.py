@@ -35,12 +35,13 @@ class LengthPredictor(nn.Module):
         return self.outer(F.gelu(self.inner(states)))
 
 
-def pool(states: Tensor, sentence: Tensor, sentences: int) -> Tensor:
-    """Mean over the tokens of each sentence. states: (tokens, width); sentence: (tokens,), `sentences` for none."""
-    states = states.float()
-    total = states.new_zeros(sentences + 1, states.shape[-1]).index_add_(0, sentence, states)
-    count = states.new_zeros(sentences + 1).index_add_(0, sentence, torch.ones_like(states[:, 0]))
-    return (total / count.clamp(min=1)[:, None])[:sentences]
+def pool(states: Tensor, sentence: Tensor, sentences: int, counts: Tensor | None = None) -> Tensor:
+    """Mean over the tokens of each sentence that count. states: (tokens, width); sentence, counts (bool): (tokens,)"""
+    weights = torch.ones_like(states[:, 0], dtype=torch.float32) if counts is None else counts.float()
+    states = states.float() * weights[:, None]
+    total = states.new_zeros(sentences, states.shape[-1]).index_add_(0, sentence, states)
+    number = states.new_zeros(sentences).index_add_(0, sentence, weights)
+    return total / number.clamp(min=1)[:, None]
 
 
 def offset_class(source: np.ndarray, target: np.ndarray) -> np.ndarray:

@@ -48,7 +48,7 @@ class State:
         """Values of the masked positions in their places, -inf everywhere else: (M,) to (B, T)."""
         assert self.where is not None
         scores = torch.full(self.masked.shape, -torch.inf, device=self.masked.device)
-        scores.view(-1)[self.where] = values.float()
+        scores.view(-1).index_copy_(0, self.where, values.float())
         return scores
 
 

@@ -39,7 +39,7 @@ def draw(
     cursor: Cursor,
     epoch_rows: Callable[[int], np.ndarray],
     sizes: Callable[[np.ndarray], np.ndarray],
-    batch_tokens: int,
+    room: tuple[int, int],
     seed: int,
     first: int = 0,
     rank: int = 0,
@@ -48,11 +48,11 @@ def draw(
     """This process's batches from number `first` on, each with the cursor behind it. Never ends.
 
     `cursor` was handed out before and is not behind `first`. `epoch_rows(n)` gives the sentences of epoch n in order,
-    `sizes` how many tokens each takes.
+    `sizes` how many tokens each takes; a batch has room for so many tokens and so many sentences.
     """
     while True:
         rows = epoch_rows(cursor.epoch)
-        cuts = cut(sizes(rows), batch_tokens)
+        cuts = cut(sizes(rows), *room)
         for start, stop in zip(cuts[cursor.offset : -1], cuts[cursor.offset + 1 :], strict=True):
             here = cursor.batch
             cursor = replace(cursor, batch=here + 1, offset=cursor.offset + 1)
@@ -61,13 +61,17 @@ def draw(
         cursor = replace(cursor, epoch=cursor.epoch + 1, offset=0)
 
 
-def cut(sizes: np.ndarray, most: int) -> list[int]:
-    """Cut points that leave as many items as fit within `most` in every piece: `[0, ..., len(sizes)]`."""
+def cut(sizes: np.ndarray, most: int, most_items: int) -> list[int]:
+    """Cut points that leave as many items as fit within `most`, and not more than `most_items`, in every piece.
+
+    `[0, ..., len(sizes)]`
+    """
     ends = np.cumsum(sizes)
     cuts = [0]
     while cuts[-1] < len(sizes):
         before = int(ends[cuts[-1] - 1]) if cuts[-1] else 0
-        cuts.append(max(int(np.searchsorted(ends, before + most, side="right")), cuts[-1] + 1))
+        full = max(int(np.searchsorted(ends, before + most, side="right")), cuts[-1] + 1)
+        cuts.append(min(full, cuts[-1] + most_items))
     return cuts
 
 

@@ -28,6 +28,9 @@ from anyorder.training.batches import Ahead, Cursor
 from anyorder.training.state import RunState, load_latest, save_state
 
 
+TELL_SECONDS = 30
+
+
 @dataclass(frozen=True)
 class Run:
     """How long and how fast to train."""
@@ -269,6 +272,9 @@ class _Loop:
         rate, share = _thousands(numbers.tokens_per_second), numbers.share_of_peak
         meter.note = f"step {self.state.step}  {first} {names[first]:.3f}  {rate} tokens/s  {share:.0%} of peak"
         self._record(entry)
+        if not progress.console.is_terminal and time.monotonic() - meter.told > TELL_SECONDS:
+            meter.told = time.monotonic()
+            self._say(meter.note)
 
     def _validate(self) -> None:
         state = self.state
@@ -326,6 +332,9 @@ class _Meter:
     def __init__(self, device: torch.device, reports: int):
         self._zero = torch.zeros(reports, device=device)
         self.note = ""
+        """What the progress bar says."""
+        self.told = 0.0
+        """When it was last printed as a line, where there is no bar."""
         self._start()
 
     def _start(self) -> None:

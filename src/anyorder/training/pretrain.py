@@ -75,6 +75,7 @@ class PretrainTask(Task):
         room = min(batch_tokens, model.config.shape.positions)
         if self._longest > room:
             raise InputError(f"{store.path}: has sentences of {self._longest - 2} subwords, room is for {room - 2}")
+        self._most = int(1.25 * batch_tokens / self._sizes.mean()) + 10
         self._cloze, self._batch_tokens, self._seed, self._fixed = cloze, batch_tokens, seed, fixed
 
     def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[HostBatch, Cursor]]:
@@ -84,7 +85,8 @@ class PretrainTask(Task):
             return shuffled(everything, None, random_for(self._seed, "epoch", epoch))
 
         sizes = self._sizes.__getitem__
-        for one, behind in draw(cursor, epoch_rows, sizes, self._batch_tokens, self._seed, first, rank, world):
+        room = self._batch_tokens, self._most
+        for one, behind in draw(cursor, epoch_rows, sizes, room, self._seed, first, rank, world):
             yield self._build(one), behind
 
     def _build(self, drawn: Drawn) -> HostBatch:
@@ -104,7 +106,7 @@ class PretrainTask(Task):
         arrays = {"tokens": row.tokens, "positions": row.positions, "languages": row.languages}
         segments = len(sizes)
         if self._fixed:
-            size, segments = self._batch_tokens, self._batch_tokens // 3 + 1
+            size, segments = self._batch_tokens, self._most + self._batch_tokens // longest + 1
             rows, labels = pad_places(rows, labels, size, int(size * min(1.0, 1.25 * self._cloze.share)))
             sizes = np.concatenate([sizes, tail(real, size, longest)])
             arrays = {name: pad_to(array, size, 0) for name, array in arrays.items()}

@@ -85,7 +85,7 @@ class PairLoss(nn.Module):
             with torch.no_grad():
                 below = self.model.transformer.below_last(*inputs, Together(halves))
         sentences = len(batch["length_class"])
-        pooled = pool(below.detach(), batch["source_of"], sentences)
+        pooled = pool(below.detach(), batch["pair_of"], sentences, ~batch["is_target"])
         scores = self.model.length(pooled, batch["source_length"], batch["target_language"])
         length = F.cross_entropy(scores.float(), batch["length_class"])
         return words + length, torch.stack([words.detach(), length.detach()])
@@ -123,6 +123,8 @@ class TranslationTask(Task):
             raise InputError(f"{store.path}: masked translation needs two languages, found {len(self._languages)}")
         self._pair_sizes = lengths.sum(0) + 4
         self._longest = int(self._pair_sizes.max())
+        # Hardly ever reached, and a bound keeps the tables of a batch of fixed shape short.
+        self._most_pairs = int(1.25 * batch_tokens / self._pair_sizes.mean()) + 10
         if self._longest > batch_tokens:
             raise InputError(f"a pair has {self._longest} tokens, more than a batch of {batch_tokens} can hold")
         self._weights = weights_by_corpus(self._split.corpora, np.asarray(self._split.corpus), masking.weights)
@@ -139,7 +141,8 @@ class TranslationTask(Task):
             return shuffled(everything, self._weights, random_for(self._seed, "epoch", epoch))
 
         sizes = self._pair_sizes.__getitem__
-        for one, behind in draw(cursor, epoch_rows, sizes, self._batch_tokens, self._seed, first, rank, world):
+        room = self._batch_tokens, self._most_pairs
+        for one, behind in draw(cursor, epoch_rows, sizes, room, self._seed, first, rank, world):
             yield self._build(one), behind
 
     def _build(self, drawn: Drawn) -> HostBatch:
@@ -165,7 +168,7 @@ class TranslationTask(Task):
             "positions": row.positions,
             "languages": row.languages,
             "is_target": is_target,
-            "source_of": np.where(is_target, pairs, half_of // 2),
+            "pair_of": half_of // 2,
             "rows": hidden,
             "labels": labels,
             "source_length": half_sizes[::2] - 2,
@@ -187,8 +190,8 @@ class TranslationTask(Task):
         size = self._batch_tokens
         # A quarter of the tokens is hidden on average; this is about five standard deviations more.
         places = int(0.25 * size + 5.5 * size**0.5)
-        most_pairs = size // 6 + 1
-        real, pairs, predicted = len(arrays["tokens"]), len(lengths["pair"]), len(arrays["rows"])
+        most_pairs = self._most_pairs + size // self._longest + 1  # what is left of the row is cut into pairs, too
+        real, predicted = len(arrays["tokens"]), len(arrays["rows"])
         rest = tail(real, size, self._longest)
         lengths = {
             "pair": np.concatenate([lengths["pair"], rest]),
@@ -197,8 +200,7 @@ class TranslationTask(Task):
         arrays["rows"], arrays["labels"] = pad_places(arrays["rows"], arrays["labels"], size, places)
         pair_of = np.repeat(np.arange(len(lengths["pair"])), lengths["pair"])
         lengths["row"] = np.bincount(pair_of[arrays["rows"]], minlength=len(lengths["pair"]))
-        arrays["source_of"] = np.where(arrays["source_of"] == pairs, most_pairs, arrays["source_of"])
-        fill = {"length_class": IGNORED, "source_of": most_pairs}
+        fill = {"length_class": IGNORED, "pair_of": most_pairs - 1}
         sizes = {"rows": places, "labels": places} | dict.fromkeys(_BY_PAIR, most_pairs)
         padded = {name: pad_to(array, sizes.get(name, size), fill.get(name, 0)) for name, array in arrays.items()}
         for name, count in (("pair", most_pairs), ("half", 2 * most_pairs), ("row", most_pairs)):
