@@ -4,9 +4,9 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -88,8 +88,12 @@ def model(request: pytest.FixtureRequest, vocabulary: Vocabulary) -> Model:
 
 
 @pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(3)
+def two_threads() -> Iterator[None]:
+    """The test runs with two threads of the matrix library, as on most machines; the others run with one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 def run_cli(

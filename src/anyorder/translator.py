@@ -9,14 +9,13 @@ import numpy as np
 import torch
 
 from anyorder.data.text import Text
-from anyorder.decoding.budget import make_budget
 from anyorder.decoding.engine import Filled, Request
-from anyorder.decoding.lengths import make_length
+from anyorder.decoding.manner import Manner
 from anyorder.decoding.shards import decode_shared
-from anyorder.decoding.trajectory import Trajectory, signature
+from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.model.model import Model
-from anyorder.orders import Order, make_order
+from anyorder.orders import Order
 
 
 def load(name: str | Path, device: str | torch.device = "auto") -> "Translator":
@@ -59,14 +58,14 @@ class Translator:
             seed: For orders that draw lots.
             batch_tokens: Target tokens under way together; results do not depend on it.
         """
+        how = Manner.of(order, budget, length, seed, batch_tokens)
         source, target = direction_languages(self.model, direction)
         gold = None
         if references is not None:
             if len(references) != len(texts):
                 raise InputError(f"{len(texts)} sentences but {len(references)} references")
             gold = [len(ids) for ids in self.encode(references, target, "reference")]
-        ids = self.encode(texts, source)
-        return self.decode(texts, ids, direction, order, budget, length, gold, seed, batch_tokens)
+        return self.decode(texts, self.encode(texts, source), direction, how, gold)
 
     def encode(
         self, texts: Sequence[str], language: str, where: str = "input", first_line: int = 1
@@ -89,19 +88,13 @@ class Translator:
         texts: Sequence[str],
         sources: Sequence[np.ndarray],
         direction: str,
-        order: str | Order,
-        budget: str | int = "one",
-        length: str = "predicted",
+        how: Manner,
         gold: Sequence[int] | None = None,
-        seed: int = 1,
-        batch_tokens: int | None = None,
         advance: Callable[[int], None] = lambda sentences: None,
     ) -> list[Trajectory]:
         """`translate` for sentences that are already encoded. gold: lengths of the references."""
-        order = order if isinstance(order, Order) else make_order(order)
-        filled = self.fill(sources, direction, order, budget, length, gold, seed, batch_tokens, advance)
-        made = signature(order.name, make_budget(budget).name, make_length(length).name, seed)
-        vocabulary = self.model.vocabulary
+        filled = self.fill(sources, direction, how, gold, advance)
+        vocabulary, made = self.model.vocabulary, how.signature
         return [
             Trajectory(
                 source=source,
@@ -109,7 +102,7 @@ class Translator:
                 tokens=vocabulary.pieces(one.ids),
                 steps=one.steps.tolist(),
                 logprobs=[round(float(value), 6) for value in one.logprobs],
-                order=order.name,
+                order=how.order.name,
                 length=len(one.ids),
                 signature=made,
             )
@@ -120,24 +113,18 @@ class Translator:
         self,
         sources: Sequence[np.ndarray],
         direction: str,
-        order: str | Order,
-        budget: str | int = "one",
-        length: str = "predicted",
+        how: Manner,
         gold: Sequence[int] | None = None,
-        seed: int = 1,
-        batch_tokens: int | None = None,
         advance: Callable[[int], None] = lambda sentences: None,
     ) -> list[Filled]:
         """The ids, steps and log-probabilities that `decode` makes trajectories of."""
-        order = order if isinstance(order, Order) else make_order(order)
-        choice = make_length(length)
         present = [i for i, ids in enumerate(sources) if len(ids) and (gold is None or gold[i])]
-        candidates = choice.candidates(
+        candidates = how.length.candidates(
             self.model, [sources[i] for i in present], direction, None if gold is None else [gold[i] for i in present]
         )
         asked = [(i, length) for i, lengths in zip(present, candidates, strict=True) for length in lengths]
-        requests = [Request(sources[i], length, _key(seed, sources[i], length)) for i, length in asked]
-        filled = decode_shared(self.model, requests, direction, order, make_budget(budget), batch_tokens, advance)
+        requests = [Request(sources[i], length, _key(how.seed, sources[i], length)) for i, length in asked]
+        filled = decode_shared(self.model, requests, direction, how.order, how.budget, how.batch_tokens, advance)
         best: dict[int, Filled] = {}
         for (i, _), one in zip(asked, filled, strict=True):
             if i not in best or one.logprobs.mean() > best[i].logprobs.mean():

@@ -114,6 +114,17 @@ def test_a_sentence_does_not_depend_on_its_batch(model: Model, name: str) -> Non
             assert a.logprobs.tolist() == other.logprobs.tolist()
 
 
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("name", ["left-to-right", "margin"])
+def test_nor_does_it_with_two_threads(vocabulary: Vocabulary, name: str) -> None:
+    model, order, budget = tiny(vocabulary, width=256), make_order(name), make_budget("one")
+    requests = requests_of(MIXED[:20], vocabulary)
+    for request, one in zip(requests, decode(model, requests, "de-en", order, budget), strict=True):
+        alone = decode(model, [request], "de-en", order, budget)[0]
+        assert one.steps.tolist() == alone.steps.tolist()
+        assert one.logprobs.tolist() == alone.logprobs.tolist()
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=6),

@@ -1,6 +1,7 @@
 import pytest
 
-from anyorder.decoding.trajectory import Trajectory, signature
+from anyorder.decoding.manner import Manner
+from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.report.terminal import runs, trace
 
@@ -74,5 +75,5 @@ def test_permutation() -> None:
 
 
 def test_signature() -> None:
-    made = signature("margin", "one", "gold", 3)
+    made = Manner.of("margin", "one", "gold", 3).signature
     assert made.startswith("order:margin|budget:one|beam:1|length:gold|seed:3|version:anyorder.")

@@ -29,6 +29,7 @@ def test_rowwise_linear_is_linear(inputs: int) -> None:
     assert torch.allclose(rowwise_linear(x, weight, bias), F.linear(x, weight, bias), atol=1e-5)
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(("inputs", "outputs"), [(64, 256), (512, 512), (512, 2048), (2048, 512), (512, 4000)])
 def test_a_row_gets_the_same_bits_in_any_company(inputs: int, outputs: int) -> None:
     torch.manual_seed(0)

@@ -9,8 +9,7 @@ from rich.console import Console
 from anyorder import progress
 from anyorder.cli.start import Device, open_translator
 from anyorder.data.corpus import read_parallel
-from anyorder.decoding.budget import make_budget
-from anyorder.decoding.lengths import make_length
+from anyorder.decoding.manner import Manner
 from anyorder.errors import InputError
 from anyorder.evaluation.significance import Test
 from anyorder.evaluation.tables import Evaluation, encode_pairs
@@ -20,8 +19,8 @@ from anyorder.orders import make_order, split_orders
 from anyorder.report.terminal import evaluation_table
 from anyorder.translator import direction_languages
 
-ALL = "uniform,left-to-right,right-to-left,least-to-most,easy-first,outer-in:stride=1,outer-in:stride=2,"
-ALL += "outer-in:stride=3,entropy,max-prob,margin"
+ALL = "left-to-right,right-to-left,uniform,outer-in:stride=1,outer-in:stride=2,outer-in:stride=3,"
+ALL += "least-to-most,easy-first,entropy,max-prob,margin"
 
 
 def evaluate(
@@ -68,7 +67,7 @@ def evaluate(
     names = split_orders(orders)
     for name in names:
         make_order(name)
-    make_budget(budget), make_length(length)
+    how = Manner.of(names[0], budget, length, seed, batch_tokens)
     limits = [_limit(part) for part in max_length.split(",")]
     if (source is None) != (reference is None):
         raise InputError("--source and --reference go together")
@@ -85,21 +84,7 @@ def evaluate(
     texts, references = zip(*rows, strict=True)
     pairs = encode_pairs(translator, direction, texts, references, (str(source), str(reference)))
     with progress.bar("decoding", len(rows) * len(names), "sentences") as bar:
-        result = evaluate_orders(
-            translator,
-            pairs,
-            direction,
-            names,
-            limits,
-            length,
-            budget,
-            against,
-            test,
-            samples,
-            seed,
-            batch_tokens,
-            lambda order, count: bar.advance(count),
-        )
+        result = evaluate_orders(translator, pairs, direction, names, limits, how, against, test, samples, bar.advance)
     if progress.is_main_process():
         _show(result, against or names[0], json)
 

@@ -10,11 +10,9 @@ from typing import IO
 from anyorder import progress
 from anyorder.cli.start import Device, open_translator
 from anyorder.data.corpus import decode_lines, read_lines
-from anyorder.decoding.budget import make_budget
-from anyorder.decoding.lengths import make_length
+from anyorder.decoding.manner import Manner
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
-from anyorder.orders import make_order
 from anyorder.report.terminal import trace as trace_lines
 from anyorder.translator import direction_languages
 
@@ -52,7 +50,7 @@ def translate(
         device: Where to run.
         batch_tokens: Target tokens under way together; results do not depend on it.
     """
-    make_order(order), make_budget(budget), make_length(length)
+    how = Manner.of(order, budget, length, seed, batch_tokens)
     if (length == "gold") != (reference is not None):
         raise InputError("--length gold and --reference FILE go together")
     lines, name = _open(input)
@@ -69,9 +67,7 @@ def translate(
                     raise InputError(f"{name} has more lines than {reference}")
                 gold = [len(ids) for ids in translator.encode(held, target, str(reference), done + 1)]
             ids = translator.encode(chunk, source, name, done + 1)
-            made = translator.decode(
-                chunk, ids, direction, order, budget, length, gold, seed, batch_tokens, bar.advance
-            )
+            made = translator.decode(chunk, ids, direction, how, gold, bar.advance)
             done += len(chunk)
             for trajectory in made:
                 output.write(trajectory, trace)

@@ -106,7 +106,8 @@ def prepare(
     """Write a store at `out` and return the account of every line.
 
     `vocabulary` is one to reuse or the size of one to learn on the training and monolingual text. `hold_out` maps the
-    name of a new split to how many of the last pairs of which corpora move there from training.
+    name of a new split to how many of the last pairs of which corpora move there from training. The workers import the
+    caller's main module, so a script that calls this needs the usual `if __name__ == "__main__":`.
     """
     rules = rules or TextRules()
     filters = filters or Filters()

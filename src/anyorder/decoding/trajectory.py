@@ -49,10 +49,3 @@ class Trajectory:
         if not len(made.tokens) == len(made.steps) == len(made.logprobs) == made.length:
             raise InputError("not a trajectory: tokens, steps and logprobs differ in length")
         return made
-
-
-def signature(order: str, budget: str, length: str, seed: int) -> str:
-    """How a generation was made, as one string that travels with every score and picture."""
-    from anyorder import __version__
-
-    return f"order:{order}|budget:{budget}|beam:1|length:{length}|seed:{seed}|version:anyorder.{__version__}"

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from anyorder.decoding.budget import make_budget
 from anyorder.decoding.engine import Filled
-from anyorder.decoding.lengths import make_length
-from anyorder.decoding.trajectory import signature
+from anyorder.decoding.manner import Manner, signature
 from anyorder.errors import InputError, unknown
 from anyorder.evaluation.bleu import bleu_signature, corpus_bleu, corpus_chrf
 from anyorder.evaluation.significance import Test, p_values
@@ -86,20 +84,18 @@ def evaluate(
     direction: str,
     orders: Sequence[str],
     max_lengths: Sequence[int | None] = (None,),
-    length: str = "gold",
-    budget: str | int = "one",
+    how: Manner | None = None,
     against: str | None = None,
     test: Test = "bootstrap",
     samples: int = 1000,
-    seed: int = 1,
-    batch_tokens: int | None = None,
-    advance: Callable[[str, int], None] = lambda order, sentences: None,
+    advance: Callable[[int], None] = lambda sentences: None,
 ) -> Evaluation:
     """Score every order within every length limit, with p-values against one of them (the first if none is named).
 
     A limit takes the pairs with at most so many subwords on both sides. A sentence is decoded once however many limits
-    it is within.
+    it is within. `how` gives budget, length (gold if not given) and seed; its order does not matter.
     """
+    how = how or Manner.of(orders[0], length="gold")
     against = against or orders[0]
     if against not in orders:
         raise unknown("order to compare with", against, orders)
@@ -121,13 +117,9 @@ def evaluate(
             done = translator.fill(
                 [pairs.source_ids[i] for i in todo],
                 direction,
-                order,
-                budget,
-                length,
+                how.with_order(order),
                 [pairs.reference_lengths[i] for i in todo],
-                seed,
-                batch_tokens,
-                lambda count, order=order: advance(order, count),  # type: ignore[misc]
+                advance,
             )
             spent += time.perf_counter() - start
             seconds[order, limit] = spent
@@ -155,6 +147,6 @@ def evaluate(
                     seconds=round(seconds[order, limit], 3),
                 )
             )
-    how = signature("*", make_budget(budget).name, make_length(length).name, seed)
-    p = f"test:{test}|samples:{samples}|against:{against}"
-    return Evaluation(f"{how}|{bleu_signature()}|{p}", direction, rows)
+    decoded = signature("*", how.budget.name, how.length.name, how.seed)
+    compared_by = f"test:{test}|samples:{samples}|against:{against}"
+    return Evaluation(f"{decoded}|{bleu_signature()}|{compared_by}", direction, rows)

@@ -81,6 +81,7 @@ def save(model: Model, folder: Path, storage: str = "float32") -> None:
     if model.length_table:
         (partial / LENGTHS).write_text(json.dumps(model.length_table.seen, separators=(",", ":")), encoding="utf-8")
     save_file(_pack(model.state_dict(), storage), partial / WEIGHTS)
+    (partial / WEIGHTS).chmod(0o644)  # safetensors writes files that only their owner may read
     replace_folder(partial, folder)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rich import box
 from rich.table import Table
 
 from anyorder.data.prepare import REASONS, Account
@@ -58,14 +59,15 @@ def _bracketed(tokens: Sequence[str], steps: Sequence[int], now: int) -> str:
 def evaluation_table(evaluation: Evaluation, against: str) -> Table:
     """One row an order, one group of columns a length limit."""
     limits = list(dict.fromkeys(row.max_length for row in evaluation.rows))
-    table = Table(title=f"{evaluation.direction}, p-values against {against}", title_justify="left")
-    table.add_column("order")
+    count = {row.max_length: row.sentences for row in evaluation.rows}
+    told = "; ".join(f"{_limit(limit)}: {count[limit]:,} sentences" for limit in limits)
+    title = f"{evaluation.direction}, p-values against {against} ({told})"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("order", no_wrap=True)
     of: dict[tuple[str, int | None], Score] = {(row.order, row.max_length): row for row in evaluation.rows}
     best = {limit: max(row.bleu for row in evaluation.rows if row.max_length == limit) for limit in limits}
     for limit in limits:
-        count = next(row.sentences for row in evaluation.rows if row.max_length == limit)
-        name = f"any length ({count:,})" if limit is None else f"≤ {limit} ({count:,})"
-        table.add_column(f"BLEU\n{name}", justify="right")
+        table.add_column(f"BLEU {_limit(limit)}", justify="right")
         table.add_column("chrF", justify="right")
         table.add_column("p", justify="right")
         table.add_column("sent/s", justify="right")
@@ -82,10 +84,14 @@ def evaluation_table(evaluation: Evaluation, against: str) -> Table:
     return table
 
 
+def _limit(limit: int | None) -> str:
+    return "all" if limit is None else f"≤{limit}"
+
+
 def account_table(account: Account) -> Table:
     """Where every line of the corpora went."""
     reasons = [reason for reason in REASONS if any(counts[reason] for counts in account.lines.values())]
-    table = Table(title="lines", title_justify="left")
+    table = Table(title="lines", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("split", "corpus"):
         table.add_column(name)
     for name in ("read", *reasons):

@@ -25,8 +25,7 @@ from anyorder.errors import InputError
 from anyorder.model.attention import to_device
 from anyorder.model.model import Model
 from anyorder.training.batches import Ahead, Cursor
-from anyorder.training.state import RunState, load_latest, save_state
-
+from anyorder.training.state import RunState, load_latest, remove_leftovers, save_state
 
 TELL_SECONDS = 30
 
@@ -144,6 +143,8 @@ class _Loop:
         self.average = deepcopy(self.model).eval().requires_grad_(False)
         self.optimizer = _adamw(self.model, run, self.cuda)
         self.state = RunState()
+        self.saved = -1
+        """The step of the last checkpoint."""
         if resume:
             self._resume()
         task.module.to(self.accelerator.device).train()
@@ -159,6 +160,7 @@ class _Loop:
         run, state = self.run, self.state
         if self.accelerator.is_main_process:
             self.out.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(self.out)
             _truncate_log(self.out / "log.jsonl", state.step)
         if run.track != "none":
             self.accelerator.init_trackers("anyorder", config=_flat(asdict(run)))
@@ -184,7 +186,7 @@ class _Loop:
                         self.stopping = bool(self._same(float(self.stop_asked)))
                     if run.validate_every and state.step % run.validate_every == 0:
                         self._validate()
-                    if run.save_every and state.step % run.save_every == 0:
+                    if run.save_every and state.step % run.save_every == 0 and done < 1:
                         self._save(began)
         finally:
             source.close()
@@ -303,9 +305,13 @@ class _Loop:
             progress.console.print(line, highlight=False)
 
     def _save(self, began: float) -> None:
+        """A checkpoint of this step, unless there is one: a complete one is never touched again."""
+        if self.saved == self.state.step:
+            return
         self.state.seconds = time.monotonic() - began
         if self.accelerator.is_main_process:
             save_state(self.out, self.state, self.model, self.average, self.optimizer, self._fingerprint())
+        self.saved = self.state.step
         self.accelerator.wait_for_everyone()
 
     def _fingerprint(self) -> dict[str, object]:
@@ -316,6 +322,7 @@ class _Loop:
         loaded = load_latest(self.out, self.model, self.average, self.optimizer, self._fingerprint())
         if loaded:
             self.state = loaded
+            self.saved = loaded.step
             self._say(f"continuing from step {loaded.step}")
 
 

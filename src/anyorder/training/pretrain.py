@@ -1,7 +1,7 @@
 """Masked language modelling on monolingual text (Devlin et al. 2019, as in XLM), to start a translation model from."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch.nn.functional as F
@@ -65,6 +65,7 @@ class PretrainTask(Task):
         self.module = ClozeLoss(model)
         # Nothing here trains it, and processes that wait for its gradients would wait for ever.
         model.length.requires_grad_(False)
+        model.config = replace(model.config, predicts_length=False)
         split = store.split("mono" if "mono" in store else "train")
         self._languages = [store.languages.index(language) for language in split.sides]
         self._sides = list(split.sides.values())

@@ -63,14 +63,17 @@ def save_state(
         checksums[file.name] = _checksum(file)
     about = {**asdict(state), "fingerprint": fingerprint, "checksums": checksums}
     (partial / STATE).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-    if folder.exists():  # the same step, saved again at the end of the run
-        shutil.rmtree(folder)
     partial.rename(folder)
     for old in _checkpoints(out):
         if old != folder:
             shutil.rmtree(old)
-    for leftover in out.glob("checkpoint-*.partial-*"):
-        shutil.rmtree(leftover)
+
+
+def remove_leftovers(out: Path) -> None:
+    """What a killed run had begun to write or to replace."""
+    for pattern in ("*.partial-*", "*.old-*"):
+        for leftover in out.glob(pattern):
+            shutil.rmtree(leftover)
 
 
 def load_latest(

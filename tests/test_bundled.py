@@ -1,0 +1,65 @@
+"""The bundled model does what its README says, on the CPU of whoever installed it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import anyorder
+from anyorder.evaluation.tables import encode_pairs, evaluate
+from anyorder.model.checkpoint import find
+
+FOLDER = find("de-en")
+
+
+@pytest.fixture(scope="module")
+def translator() -> anyorder.Translator:
+    return anyorder.load("de-en", device="cpu")
+
+
+def sample(language: str) -> list[str]:
+    return (FOLDER / f"sample.{language}").read_text(encoding="utf-8").splitlines()
+
+
+def test_it_is_small_enough() -> None:
+    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 40_000_000
+    assert len(sample("de")) == len(sample("en")) == 150
+
+
+def test_it_translates_both_ways(translator: anyorder.Translator) -> None:
+    there = translator.translate(["Das ist ein sehr wichtiges Thema."], "de-en", "margin", length="candidates:4")
+    assert there[0].text == "This is a very important issue."
+    back = translator.translate(["This is a very important issue."], "en-de", "left-to-right", length="candidates:4")
+    assert back[0].text == "Das ist ein sehr wichtiges Thema."
+
+
+@pytest.mark.parametrize("order", ["left-to-right", "margin"])
+def test_a_sentence_does_not_depend_on_its_batch(translator: anyorder.Translator, order: str) -> None:
+    texts, references = sample("de")[:24], sample("en")[:24]
+    together = translator.translate(texts, "de-en", order, length="gold", references=references)
+    for i in (0, 7, 23):
+        assert (
+            together[i]
+            == translator.translate([texts[i]], "de-en", order, length="gold", references=[references[i]])[0]
+        )
+
+
+@pytest.mark.slow
+def test_its_scores(translator: anyorder.Translator) -> None:
+    """On the first 60 sentences of the sample; measured when the model was made."""
+    pairs = encode_pairs(translator, "de-en", sample("de")[:60], sample("en")[:60])
+    rows = evaluate(translator, pairs, "de-en", ["left-to-right", "margin"], samples=50).rows
+    assert {row.order: row.bleu for row in rows} == pytest.approx({"left-to-right": 18.92, "margin": 19.48}, abs=0.3)
+
+
+def test_the_table_in_the_readme_is_the_measured_one() -> None:
+    root = Path(__file__).parents[1]
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    for place, (direction, split) in enumerate(
+        (direction, split) for direction in ("de-en", "en-de") for split in ("dev", "test")
+    ):
+        table = json.loads((root / "recipes" / "de-en" / "results" / f"{split}.{direction}.gold.json").read_text())
+        for row in table["rows"]:
+            line = next(line for line in readme.splitlines() if line.startswith(f"| `{row['order']}` |"))
+            cell = line.split("|")[2 + 2 * place + (row["max_length"] is None)].strip(" *")
+            assert float(cell) == pytest.approx(row["bleu"], abs=0.005)
