@@ -3,7 +3,14 @@
 set -e
 
 show() {
-    printf '\n\033[1m$ %s\033[0m\n' "$*"
+    printf '\n\033[1m$'
+    for word in "$@"; do
+        case $word in
+            *' '*) printf " '%s'" "$word" ;;
+            *) printf ' %s' "$word" ;;
+        esac
+    done
+    printf '\033[0m\n'
     "$@"
 }
 

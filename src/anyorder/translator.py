@@ -1,7 +1,7 @@
 """The library's front door: text in, trajectories out."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -71,12 +71,16 @@ class Translator:
         self, texts: Sequence[str], language: str, where: str = "input", first_line: int = 1
     ) -> list[np.ndarray]:
         """Subword ids of plain sentences; an `InputError` names the line that the model has no room for."""
-        encoded = self.model.vocabulary.encode(self.words(texts, language))
+        encoded = [np.array(ids, np.int64) for ids in self.model.vocabulary.encode(self.words(texts, language))]
+        self.check_room([len(ids) for ids in encoded], range(first_line, first_line + len(encoded)), where)
+        return encoded
+
+    def check_room(self, lengths: Iterable[int], lines: Iterable[int], where: str) -> None:
+        """An `InputError` for the first line that has more subwords than the model has positions."""
         room = self.model.config.shape.positions - 2
-        for number, ids in enumerate(encoded, start=first_line):
-            if len(ids) > room:
-                raise InputError(f"{where}, line {number}: {len(ids)} subwords, the model has room for {room}")
-        return [np.array(ids, np.int64) for ids in encoded]
+        for length, line in zip(lengths, lines, strict=True):
+            if length > room:
+                raise InputError(f"{where}, line {line}: {length} subwords, the model has room for {room}")
 
     def words(self, texts: Sequence[str], language: str) -> list[str]:
         """Plain sentences as lines of words."""

@@ -55,6 +55,14 @@ def test_json_has_the_agreed_shape(translator: Translator, pairs: Pairs) -> None
     assert evaluation_table(table, "margin").row_count == 2
 
 
+def test_sentences_beyond_the_limit_may_be_longer_than_the_model(translator: Translator) -> None:
+    sources, references = zip(*PAIRS[:5], ("Hund " * 90, "dog"), strict=True)
+    pairs = encode_pairs(translator, "de-en", sources, references, ("a.de", "a.en"))
+    assert evaluate(translator, pairs, "de-en", ["margin"], [60]).rows[0].sentences == 5
+    with pytest.raises(InputError, match=r"a.de, line 6: \d+ subwords, the model has room for 62"):
+        evaluate(translator, pairs, "de-en", ["margin"])
+
+
 def test_impossible_requests(translator: Translator, pairs: Pairs) -> None:
     with pytest.raises(InputError, match="no pair has at most 1"):
         evaluate(translator, pairs, "de-en", ORDERS, [1])

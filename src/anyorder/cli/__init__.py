@@ -36,6 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    finally:
+        _part_from_other_processes()
 
 
 def _run(arguments: list[str]) -> int:
@@ -53,6 +55,13 @@ def _run(arguments: list[str]) -> int:
 
     function(**parse(verb, VERBS[verb], function, rest))
     return 0
+
+
+def _part_from_other_processes() -> None:
+    """Close what `accelerate launch` or `torchrun` opened: its threads would abort a process that just ends."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def _overview() -> str:

@@ -50,6 +50,8 @@ class Pairs:
     source_ids: list[np.ndarray]
     reference_lengths: list[int]
     reference_words: list[str]
+    names: tuple[str, str]
+    """What messages call the two sides."""
 
     @property
     def longest(self) -> np.ndarray:
@@ -69,12 +71,14 @@ def encode_pairs(
     names: tuple[str, str] = ("source", "reference"),
 ) -> Pairs:
     source, target = direction_languages(translator.model, direction)
+    encode, reference_words = translator.model.vocabulary.encode, translator.words(references, target)
     return Pairs(
         list(sources),
         list(references),
-        translator.encode(sources, source, names[0]),
-        [len(ids) for ids in translator.encode(references, target, names[1])],
-        translator.words(references, target),
+        [np.array(ids, np.int64) for ids in encode(translator.words(sources, source))],
+        [len(ids) for ids in encode(reference_words)],
+        reference_words,
+        names,
     )
 
 
@@ -107,6 +111,9 @@ def evaluate(
     for limit in limits:
         if len(within[limit]) == 0:
             raise InputError(f"no pair has at most {limit} subwords on both sides")
+    everything = within[limits[-1]]
+    translator.check_room([len(pairs.source_ids[i]) for i in everything], everything + 1, pairs.names[0])
+    translator.check_room([pairs.reference_lengths[i] for i in everything], everything + 1, pairs.names[1])
     made: dict[str, dict[int, Filled]] = {order: {} for order in orders}
     seconds: dict[tuple[str, int | None], float] = {}
     for order in orders:
