@@ -184,10 +184,11 @@ class _Loop:
                         bar.set(state.step if run.steps is not None else state.seconds, meter.note)
                     if at_log or self.world == 1:
                         self.stopping = bool(self._same(float(self.stop_asked)))
-                    if run.validate_every and state.step % run.validate_every == 0:
-                        self._validate()
-                    if run.save_every and state.step % run.save_every == 0 and done < 1:
-                        self._save(began)
+                    with meter.paused():
+                        if run.validate_every and state.step % run.validate_every == 0:
+                            self._validate()
+                        if run.save_every and state.step % run.save_every == 0 and done < 1:
+                            self._save(began)
         finally:
             source.close()
         if self.stopping:
@@ -357,6 +358,13 @@ class _Meter:
         self._tokens += tokens
         self._flops += flops
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens inside is not training: its time does not count."""
+        start = time.monotonic()
+        yield
+        self._since += time.monotonic() - start
+
     def read(self, accelerator: Accelerator, peak: float, world: int) -> _Reading:
         total = accelerator.reduce(self._sum, "sum") / (self._count * world)
         reports = total.tolist()  # waits for the device, so the clock below is honest
@@ -416,8 +424,15 @@ def _truncate_log(file: Path, step: int) -> None:
     """Forget entries of steps that will be taken again."""
     if not file.exists():
         return
-    kept = [line for line in file.read_text(encoding="utf-8").splitlines() if line and json.loads(line)["step"] <= step]
+    kept = [line for line in file.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
     file.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except ValueError:  # the line that was being written when the run was killed
+        return math.inf
 
 
 def _flat(value: dict[str, Any]) -> dict[str, Any]:
