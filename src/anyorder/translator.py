@@ -16,6 +16,7 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.model.model import Model
 from anyorder.orders import Order
+from anyorder.orders.learned import default_order
 
 
 def load(name: str | Path, device: str | torch.device = "auto") -> "Translator":
@@ -39,7 +40,7 @@ class Translator:
         self,
         texts: Sequence[str],
         direction: str,
-        order: str | Order = "margin",
+        order: str | Order | None = None,
         budget: str | int = "one",
         length: str = "predicted",
         references: Sequence[str] | None = None,
@@ -51,13 +52,15 @@ class Translator:
         Args:
             texts: Plain sentences. An empty one gives an empty translation.
             direction: Source and target language, such as `de-en`.
-            order: Which position is filled next, by name (`margin`, `outer-in:stride=2`) or as an `Order`.
+            order: Which position is filled next, by name (`margin`, `outer-in:stride=2`) or as an `Order`; the model's
+                learned order if not given, or `margin` where it has none.
             budget: Positions filled in one step: `one` or a number.
             length: How the target's length is found: `gold`, `predicted`, `candidates:N` or `table:N`.
             references: Reference translations, for `length="gold"`.
             seed: For orders that draw lots.
             batch_tokens: Target tokens under way together; results do not depend on it.
         """
+        order = order or default_order(self.model, direction)
         how = Manner.of(order, budget, length, seed, batch_tokens)
         source, target = direction_languages(self.model, direction)
         gold = None
@@ -97,6 +100,7 @@ class Translator:
         advance: Callable[[int], None] = lambda sentences: None,
     ) -> list[Trajectory]:
         """`translate` for sentences that are already encoded. gold: lengths of the references."""
+        how = how.with_order(how.order.bind(self.model, direction))
         filled = self.fill(sources, direction, how, gold, advance)
         vocabulary, made = self.model.vocabulary, how.signature
         return [
@@ -128,7 +132,8 @@ class Translator:
         )
         asked = [(i, length) for i, lengths in zip(present, candidates, strict=True) for length in lengths]
         requests = [Request(sources[i], length, _key(how.seed, sources[i], length)) for i, length in asked]
-        filled = decode_shared(self.model, requests, direction, how.order, how.budget, how.batch_tokens, advance)
+        order = how.order.bind(self.model, direction)
+        filled = decode_shared(self.model, requests, direction, order, how.budget, how.batch_tokens, advance)
         best: dict[int, Filled] = {}
         for (i, _), one in zip(asked, filled, strict=True):
             if i not in best or one.logprobs.mean() > best[i].logprobs.mean():

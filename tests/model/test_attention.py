@@ -31,13 +31,13 @@ def test_packed_attention_is_attention_within_segments(lengths: list[int]) -> No
     q, k, v = (numbers(total, seed) for seed in range(3))
     segments = Segments.of(np.array(lengths))
     expected = slow(q, k, v, same_segment(lengths, lengths))
-    assert torch.allclose(attend(q, k, v, segments, segments), expected, atol=1e-12)
+    assert torch.allclose(attend(q, torch.stack([k, v], 1), segments, segments), expected, atol=1e-12)
 
 
 def test_queries_and_keys_of_different_lengths_and_none() -> None:
     queries, keys = [2, 0, 20, 1], [5, 9, 3, 31]
     q, k, v = numbers(sum(queries), 0), numbers(sum(keys), 1), numbers(sum(keys), 2)
-    found = attend(q, k, v, Segments.of(np.array(queries)), Segments.of(np.array(keys)))
+    found = attend(q, torch.stack([k, v], 1), Segments.of(np.array(queries)), Segments.of(np.array(keys)))
     assert torch.allclose(found, slow(q, k, v, same_segment(queries, keys)), atol=1e-12)
 
 
@@ -50,21 +50,23 @@ def test_the_source_does_not_see_the_target() -> None:
     is_target = half % 2 == 1
     allowed = same_segment(pairs, pairs) & (is_target[:, None] | ~is_target[None])
     pattern = SourceApart(Segments.of(np.array(pairs)), Segments.of(np.array(halves)), is_target)
-    assert torch.allclose(pattern.attend(0, q, k, v, None), slow(q, k, v, allowed), atol=1e-12)
+    assert torch.allclose(pattern.attend(0, q, torch.stack([k, v], 1), None), slow(q, k, v, allowed), atol=1e-12)
     rows = torch.tensor([5, 9, 30])
     at = Places(rows, Segments.of(np.array([2, 1])))
-    assert torch.allclose(pattern.attend(0, q[rows], k, v, at), slow(q[rows], k, v, allowed[rows]), atol=1e-12)
+    assert torch.allclose(
+        pattern.attend(0, q[rows], torch.stack([k, v], 1), at), slow(q[rows], k, v, allowed[rows]), atol=1e-12
+    )
 
 
 def test_what_a_segment_gets_does_not_depend_on_its_neighbours() -> None:
     lengths = [3, 17, 30, 16, 2, 29, 18]
     q, k, v = (numbers(sum(lengths), seed).float() for seed in range(3))
     segments = Segments.of(np.array(lengths))
-    together = Together(segments).attend(0, q, k, v, None)
+    together = Together(segments).attend(0, q, torch.stack([k, v], 1), None)
     start = 0
     for length in lengths:
         here = slice(start, start + length)
-        alone = Together(Segments.of(np.array([length]))).attend(0, q[here], k[here], v[here], None)
+        alone = Together(Segments.of(np.array([length]))).attend(0, q[here], torch.stack([k[here], v[here]], 1), None)
         assert torch.equal(together[here], alone)
         start += length
 
@@ -79,4 +81,4 @@ def test_host_lengths_are_asked_for() -> None:
     q = numbers(3, 0)
     bare = Segments(torch.tensor([0, 3], dtype=torch.int32), 3)
     with pytest.raises(ValueError, match="host"):
-        attend(q, q, q, bare, bare)
+        attend(q, torch.stack([q, q], 1), bare, bare)

@@ -39,8 +39,8 @@ def test_variable_length_attention() -> None:
     torch.manual_seed(0)
     queries, keys = np.array([3, 1, 70, 12, 0, 30]), np.array([9, 40, 70, 2, 5, 131])
     q, k, v = (torch.randn(int(n.sum()), 8, 64).bfloat16() for n in (queries, keys, keys))
-    on_cpu = attend(q.double(), k.double(), v.double(), Segments.of(queries), Segments.of(keys))
-    on_cuda = attend(q.cuda(), k.cuda(), v.cuda(), Segments.of(queries, "cuda"), Segments.of(keys, "cuda"))
+    on_cpu = attend(q.double(), torch.stack([k, v], 1).double(), Segments.of(queries), Segments.of(keys))
+    on_cuda = attend(q.cuda(), torch.stack([k, v], 1).cuda(), Segments.of(queries, "cuda"), Segments.of(keys, "cuda"))
     assert off(on_cuda, on_cpu) < 5e-3
 
 

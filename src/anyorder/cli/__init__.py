@@ -14,6 +14,7 @@ VERBS = {
     "prepare": "Turn aligned text into a prepared store: tokenise, learn subwords, filter, encode.",
     "pretrain": "Train a masked language model on monolingual text, to start a translation model from.",
     "train": "Train an undirected translation model on a prepared store, both directions at once.",
+    "learn-order": "Learn the generation order of a trained model by reinforcement.",
     "translate": "Translate sentences in any order, and show them filling up.",
     "evaluate": "Score orders on a test set: BLEU, chrF, significance.",
     "orders": "List the orders by name.",
@@ -50,7 +51,8 @@ def _run(arguments: list[str]) -> int:
     verb, rest = arguments[0], arguments[1:]
     if verb not in VERBS:
         raise unknown("verb", verb, VERBS)
-    function: Callable[..., None] = getattr(import_module(f"anyorder.cli.{verb}"), verb)
+    name = verb.replace("-", "_")
+    function: Callable[..., None] = getattr(import_module(f"anyorder.cli.{name}"), name)
     from anyorder.cli.parser import parse
 
     function(**parse(verb, VERBS[verb], function, rest))
@@ -71,7 +73,7 @@ def _overview() -> str:
         "usage: anyorder VERB [options]       anyorder VERB --help tells all of them",
         "",
     ]
-    lines += [f"  {verb:10} {about}" for verb, about in VERBS.items()]
+    lines += [f"  {verb:12} {about}" for verb, about in VERBS.items()]
     lines += [
         "",
         "Try:   anyorder translate --model de-en --direction de-en --order margin --trace 'Guten Morgen, Welt!'",

@@ -5,7 +5,7 @@ from pathlib import Path
 from anyorder.cli.start import check_out, limit_threads
 from anyorder.data.store import Store
 from anyorder.model.transformer import Shape
-from anyorder.training.loop import Run, on_cuda
+from anyorder.training.loop import TokenRun, on_cuda
 from anyorder.training.loop import train as run_training
 from anyorder.training.translation import Masking, TranslationTask, new_model
 
@@ -15,7 +15,7 @@ def train(
     out: Path,
     shape: Shape = Shape(),  # noqa: B008 - frozen
     masking: Masking = Masking(),  # noqa: B008
-    run: Run = Run(),  # noqa: B008
+    run: TokenRun = TokenRun(),  # noqa: B008
     init: str | None = None,
     resume: bool = False,
 ) -> None:

@@ -13,6 +13,8 @@ from anyorder.data.corpus import decode_lines, read_lines
 from anyorder.decoding.manner import Manner
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
+from anyorder.orders import make_order
+from anyorder.orders.learned import default_order
 from anyorder.report.terminal import trace as trace_lines
 from anyorder.translator import direction_languages
 
@@ -23,7 +25,7 @@ def translate(
     input: list[str],
     model: str,
     direction: str,
-    order: str = "margin",
+    order: str | None = None,
     budget: str = "one",
     length: str = "candidates:4",
     reference: Path | None = None,
@@ -39,7 +41,8 @@ def translate(
         input: A file (plain, .gz, .xz), a sentence, or nothing for standard input.
         model: A bundled model (de-en), a folder, or a hub id.
         direction: Source and target language, such as de-en.
-        order: Which position is filled next; 'anyorder orders' lists them.
+        order: Which position is filled next; 'anyorder orders' lists them. The model's learned order if not given, or
+            margin where it has none.
         budget: Positions filled in one step, 'one' or a number.
         length: How the target's length is found: predicted, candidates:N (N best, re-ranked), table:N (the paper's
             counts), or gold (needs --reference).
@@ -50,13 +53,16 @@ def translate(
         device: Where to run.
         batch_tokens: Target tokens under way together; results do not depend on it.
     """
-    how = Manner.of(order, budget, length, seed, batch_tokens)
+    how = Manner.of(order or "margin", budget, length, seed, batch_tokens)
     if (length == "gold") != (reference is not None):
         raise InputError("--length gold and --reference FILE go together")
     lines, name = _open(input)
     references = read_lines(reference) if reference else None
     translator = open_translator(model, device)
     source, target = direction_languages(translator.model, direction)
+    how = how.with_order(
+        make_order(order or default_order(translator.model, direction)).bind(translator.model, direction)
+    )
     with _Output(json) as output, progress.bar("translating", unit="sentences") as bar:
         done = 0
         while chunk := list(islice(lines, CHUNK)):

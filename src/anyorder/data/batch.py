@@ -25,6 +25,12 @@ class Row:
         """Where the words are: every place but the delimiters."""
         return ranges(starts_of(self.sizes) + 1, self.sizes - 2)
 
+    def repeated(self, copies: int) -> "Row":
+        """Every segment so many times, its copies side by side."""
+        sizes = np.repeat(self.sizes, copies)
+        take = ranges(np.repeat(starts_of(self.sizes), copies), sizes)
+        return Row(self.tokens[take], self.positions[take], self.languages[take], sizes)
+
 
 def pack(sides: Sequence[Side], side: np.ndarray, sentence: np.ndarray, languages: np.ndarray, eos: int) -> Row:
     """Segment i is `</s> words </s>` of sentence `sentence[i]` of `sides[side[i]]`, in language `languages[i]`."""

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from anyorder.data.batch import Row, pack_sentences
 from anyorder.data.ragged import ranges, starts_of
+from anyorder.data.vocab import Vocabulary
 from anyorder.decoding.budget import Budget
 from anyorder.model.attention import Places, Segments, to_device
-from anyorder.model.conditional import condition
+from anyorder.model.conditional import Conditioned, condition
 from anyorder.model.model import Model
 from anyorder.orders import Order, State
 
@@ -85,62 +86,103 @@ def _batches(requests: Sequence[Request], batch_tokens: int) -> Iterator[list[in
         yield batch
 
 
-@torch.inference_mode()
 def _decode_batch(model: Model, requests: list[Request], direction: str, order: Order, budget: Budget) -> list[Filled]:
-    """`requests` are sorted by length, longest first, so that the unfinished ones are always the first ones."""
+    """`requests` are sorted by length, longest first."""
     source_language, target_language = model.config.direction(direction)
-    vocabulary = model.vocabulary
     count = len(requests)
-    sources = pack_sentences([request.source for request in requests], np.full(count, source_language), vocabulary.eos)
-    canvas = _Canvas(
+    work = Work(
+        pack_sentences([request.source for request in requests], np.full(count, source_language), model.vocabulary.eos),
         np.array([request.length for request in requests]),
+        np.full(count, target_language),
         np.array([request.key for request in requests], np.int64),
-        target_language,
-        vocabulary.eos,
-        vocabulary.mask,
-        model.device,
     )
-    asked = condition(model, sources, canvas.row)
+    return fill(model, work, order, budget).filled()
+
+
+@dataclass(frozen=True)
+class Work:
+    """Sentences that go through together, longest target first, so that the unfinished ones are always the first."""
+
+    sources: Row
+    lengths: np.ndarray
+    """(sentences,) of the targets."""
+    languages: np.ndarray
+    """(sentences,) of the targets."""
+    keys: np.ndarray
+    """(sentences * copies,)"""
+    copies: int = 1
+    """How many targets are filled for each sentence; those of sentence i are number i * copies and the next ones."""
+
+
+@torch.inference_mode()
+def fill(model: Model, work: Work, order: Order, budget: Budget) -> "Canvas":
+    """The loop."""
+    canvas = Canvas(work, model.vocabulary, model.device)
+    once = condition(model, work.sources, canvas.once)
+    asked = once.repeated(work.copies) if work.copies > 1 else once
+    looks = order.needs != "nothing"
     step = 0
     while len(canvas.remaining):
         step += 1
         fills = budget.fills(canvas.remaining)
-        if order.needs == "nothing":
+        if looks:
+            hidden_at = _first_look(once, work, order, model) if step == 1 and work.copies > 1 else asked.hidden
+            where, tokens, logprobs = _look_then_pick(model, hidden_at, canvas, order, fills, step)
+        else:
             where = canvas.pick(order.scores(canvas.state(step)), fills)
             hidden = asked.hidden(canvas.tokens, canvas.places(where, fills))
-            tokens, logprobs = _best(model.logits(hidden), vocabulary.first_word)
-        else:
-            where, tokens, logprobs = _look_then_pick(model, asked.hidden, canvas, order, fills, step)
+            tokens, logprobs = _best(model.logits(hidden), model.vocabulary.first_word)
         canvas.fill(where, tokens, logprobs, step)
         left = canvas.remaining - fills
         unfinished = int(np.count_nonzero(left))
         canvas.keep(left[:unfinished])
         if 0 < unfinished < len(left):
             asked.keep(unfinished)
-    return canvas.filled()
+    return canvas
+
+
+HiddenAt = Callable[[Tensor, Places], Tensor]
+
+
+def _first_look(once: Conditioned, work: Work, order: Order, model: Model) -> HiddenAt:
+    """While all is masked the copies of a sentence are alike: run it once, and let every copy see the result."""
+    counts = work.lengths + order.wants_opening
+    begins = starts_of(work.lengths + 2) + (not order.wants_opening)
+    at = Places(to_device(ranges(begins, counts), model.device), Segments.of(counts, model.device))
+    copied = ranges(np.repeat(starts_of(counts), work.copies), np.repeat(counts, work.copies))
+    masks = to_device(once_row(work, model.vocabulary).tokens, model.device)
+    seen = once.hidden(masks, at)[to_device(copied, model.device)]
+    return lambda tokens, places: seen
 
 
 def _look_then_pick(
-    model: Model,
-    hidden_at: Callable[[Tensor, Places], Tensor],
-    canvas: "_Canvas",
-    order: Order,
-    fills: np.ndarray,
-    step: int,
+    model: Model, hidden_at: HiddenAt, canvas: "Canvas", order: Order, fills: np.ndarray, step: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A step of an order that needs the model: where it fills, and with which tokens and log-probabilities."""
     masked = canvas.masked_places()
-    hidden = hidden_at(canvas.tokens, canvas.places(masked, canvas.remaining))
+    at = canvas.places(masked, canvas.remaining)
+    if order.wants_opening:
+        everything, openings, words = canvas.with_openings(masked, at)
+        seen = hidden_at(canvas.tokens, everything)
+        hidden, opening = seen[words], seen[openings]
+    else:
+        hidden, opening = hidden_at(canvas.tokens, at), None
+    logits = None if order.needs == "hidden" else model.logits(hidden)
     first_word = model.vocabulary.first_word
-    about = {"where": masked, "mask": model.vocabulary.mask, "first_word": first_word}
-    if order.needs == "hidden":
-        where = canvas.pick(order.scores(canvas.state(step, hidden=hidden, **about)), fills)
-        tokens, logprobs = _best(model.logits(hidden[canvas.index_among(masked, where)]), first_word)
-        return where, tokens, logprobs
-    logits = model.logits(hidden)
-    where = canvas.pick(order.scores(canvas.state(step, logits=logits, **about)), fills)
-    tokens, logprobs = _best(logits[canvas.index_among(masked, where)], first_word)
-    return where, tokens, logprobs
+    state = canvas.state(
+        step,
+        where=masked,
+        segments=at.segments,
+        tokens=canvas.padded_tokens(),
+        hidden=None if order.needs == "logits" else hidden,
+        logits=logits,
+        opening=opening,
+        mask=model.vocabulary.mask,
+        first_word=first_word,
+    )
+    where = canvas.pick(order.scores(state), fills)
+    chosen = canvas.index_among(masked, where)
+    return where, *_best(model.logits(hidden[chosen]) if logits is None else logits[chosen], first_word)
 
 
 def _best(logits: Tensor, first_word: int) -> tuple[Tensor, Tensor]:
@@ -149,33 +191,45 @@ def _best(logits: Tensor, first_word: int) -> tuple[Tensor, Tensor]:
     return index + first_word, best - logits.logsumexp(-1)
 
 
-class _Canvas:
+def once_row(work: Work, vocabulary: Vocabulary) -> Row:
+    """The targets at the start, one of each: masks between two delimiters."""
+    sizes = work.lengths + 2
+    tokens = np.full(int(sizes.sum()), vocabulary.eos, np.int64)
+    tokens[ranges(starts_of(sizes) + 1, work.lengths)] = vocabulary.mask
+    return Row(tokens, ranges(np.zeros_like(sizes), sizes), np.repeat(work.languages, sizes), sizes)
+
+
+class Canvas:
     """Targets under way. Packed for the model, padded (B, T) for orders; a place is an index into the flattened (B, T).
 
     All arrays keep their full size; `keep` narrows the views that are worked on to the unfinished sentences.
     """
 
-    def __init__(self, lengths: np.ndarray, keys: np.ndarray, language: int, eos: int, mask: int, device: torch.device):
-        count, widest = len(lengths), int(lengths.max())
-        self._lengths = lengths
-        self._device = device
-        sizes = lengths + 2
-        self._ends = np.cumsum(sizes)
-        tokens = np.full(int(sizes.sum()), eos, np.int64)
-        tokens[ranges(starts_of(sizes) + 1, lengths)] = mask
-        self.row = Row(tokens, ranges(np.zeros_like(sizes), sizes), np.full(len(tokens), language), sizes)
+    def __init__(self, work: Work, vocabulary: Vocabulary, device: torch.device):
+        self.once = once_row(work, vocabulary)
+        """The targets at the start, without their copies."""
+        row = self.once.repeated(work.copies) if work.copies > 1 else self.once
+        lengths = row.sizes - 2
+        count, self._widest = len(lengths), int(lengths.max())
+        self.lengths = lengths
+        """(all targets,) on the host."""
         self.remaining = lengths
-        """(B,) on the host: positions still masked."""
-        self._all_tokens = to_device(tokens, device)
+        """(targets under way,) on the host: positions still masked."""
+        self._device = device
+        self._ends = np.cumsum(row.sizes)
+        self._all_tokens = to_device(row.tokens, device)
         self.tokens = self._all_tokens
         """(tokens,) packed."""
-        begins = starts_of(sizes)
-        self._row_of = to_device((begins[:, None] + 1 + np.arange(widest)).reshape(-1), device)
-        self._masked = to_device(np.arange(widest) < lengths[:, None], device)
-        self._steps = torch.zeros(count, widest, dtype=torch.int32, device=device)
-        self._logprobs = torch.zeros(count, widest, device=device)
+        begins = starts_of(row.sizes)
+        self._begins = to_device(begins, device)
+        # Places behind the end of a short sentence belong to its neighbours; nobody may ask for them.
+        row_of = np.minimum(begins[:, None] + 1 + np.arange(self._widest), len(row.tokens) - 1)
+        self._row_of = to_device(row_of.reshape(-1), device)
+        self._masked = to_device(np.arange(self._widest) < lengths[:, None], device)
+        self._steps = torch.zeros(count, self._widest, dtype=torch.int32, device=device)
+        self._logprobs = torch.zeros(count, self._widest, device=device)
         self._length_tensor = to_device(lengths.astype(np.int64), device)
-        self._keys = to_device(keys, device)
+        self._keys = to_device(work.keys, device)
         self._one_each = Segments.of(np.ones(count, np.int64), device)
 
     def state(self, step: int, **seen: object) -> State:
@@ -206,6 +260,21 @@ class _Canvas:
         segments = self._one_each.first(len(counts)) if one_each else Segments.of(counts, self._device)
         return Places(self._row_of[where], segments)
 
+    def with_openings(self, masked: Tensor, at: Places) -> tuple[Places, Tensor, Tensor]:
+        """Those places and the delimiter before each target, and where the delimiters and the words then stand."""
+        sentences = torch.arange(len(self.remaining), device=self._device)
+        openings = at.segments.offsets[:-1] + sentences
+        words = torch.arange(len(masked), device=self._device) + masked // self._widest + 1
+        rows = torch.empty(len(masked) + len(sentences), dtype=torch.int64, device=self._device)
+        rows.index_copy_(0, openings, self._begins[: len(sentences)])
+        rows.index_copy_(0, words, at.rows)
+        return Places(rows, Segments.of(self.remaining + 1, self._device)), openings, words
+
+    def padded_tokens(self) -> Tensor:
+        """(B, T) what stands where; anything behind a sentence's end."""
+        now = len(self.remaining) * self._widest
+        return self._all_tokens[self._row_of[:now]].view(-1, self._widest)
+
     def index_among(self, places: Tensor, some: Tensor) -> Tensor:
         """Where `some` of the `places` stand among them."""
         return torch.searchsorted(places, some)
@@ -222,11 +291,15 @@ class _Canvas:
         self.remaining = remaining
         self.tokens = self._all_tokens[: int(self._ends[len(remaining) - 1])] if len(remaining) else self.tokens
 
+    def finished(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens, steps and log-probabilities of all targets: (B, T) on the device, anything behind an end."""
+        return self._all_tokens[self._row_of].view(-1, self._widest), self._steps, self._logprobs
+
     def filled(self) -> list[Filled]:
         packed = self._all_tokens.cpu().numpy()
         steps, logprobs = self._steps.cpu().numpy(), self._logprobs.cpu().numpy()
-        begins = starts_of(self._lengths + 2) + 1
+        begins = starts_of(self.lengths + 2) + 1
         return [
             Filled(packed[begin : begin + length], steps[i, :length], logprobs[i, :length])
-            for i, (begin, length) in enumerate(zip(begins.tolist(), self._lengths.tolist(), strict=True))
+            for i, (begin, length) in enumerate(zip(begins.tolist(), self.lengths.tolist(), strict=True))
         ]

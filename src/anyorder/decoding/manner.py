@@ -33,13 +33,13 @@ class Manner:
         made = order if isinstance(order, Order) else make_order(order)
         return cls(made, make_budget(budget), make_length(length), seed, batch_tokens)
 
-    def with_order(self, order: str) -> "Manner":
-        return replace(self, order=make_order(order))
+    def with_order(self, order: str | Order) -> "Manner":
+        return replace(self, order=order if isinstance(order, Order) else make_order(order))
 
     @property
     def signature(self) -> str:
         """One string that travels with every score and picture."""
-        return signature(self.order.name, self.budget.name, self.length.name, self.seed)
+        return signature(self.order.identity, self.budget.name, self.length.name, self.seed)
 
 
 def signature(order: str, budget: str, length: str, seed: int) -> str:

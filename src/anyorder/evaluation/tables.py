@@ -103,8 +103,7 @@ def evaluate(
     against = against or orders[0]
     if against not in orders:
         raise unknown("order to compare with", against, orders)
-    for order in orders:
-        make_order(order)
+    bound = {order: make_order(order).bind(translator.model, direction) for order in orders}
     limits = sorted(set(max_lengths), key=lambda limit: (limit is None, limit))
     longest = pairs.longest
     within = {limit: np.flatnonzero(longest <= (limit or np.iinfo(np.int64).max - 1)) for limit in limits}
@@ -124,7 +123,7 @@ def evaluate(
             done = translator.fill(
                 [pairs.source_ids[i] for i in todo],
                 direction,
-                how.with_order(order),
+                how.with_order(bound[order]),
                 [pairs.reference_lengths[i] for i in todo],
                 advance,
             )
@@ -154,6 +153,8 @@ def evaluate(
                     seconds=round(seconds[order, limit], 3),
                 )
             )
-    decoded = signature("*", how.budget.name, how.length.name, how.seed)
+    # Names say what a heuristic order is, but not what was learned.
+    identities = ["*", *(order.identity for order in bound.values() if order.identity != order.name)]
+    decoded = signature(",".join(identities), how.budget.name, how.length.name, how.seed)
     compared_by = f"test:{test}|samples:{samples}|against:{against}"
     return Evaluation(f"{decoded}|{bleu_signature()}|{compared_by}", direction, rows)

@@ -33,6 +33,12 @@ GROUP = 64
 def load(name: str | Path) -> Model:
     """A model in float32 on the CPU, from a folder, a bundled name or a hub id."""
     folder = find(name)
+    model = _load(folder)
+    model.home = folder
+    return model
+
+
+def _load(folder: Path) -> Model:
     config = read_json(folder / CONFIG)
     if config.get("model_type") == "xlm":
         from anyorder.model.xlm import load_xlm
@@ -97,7 +103,7 @@ def find(name: str | Path) -> Path:
         raise unknown("model", str(name), [folder.parent.name for folder in sorted(bundled.glob(f"*/{CONFIG}"))])
     from huggingface_hub import snapshot_download
 
-    wanted = ["*.json", "*.safetensors", "merges.txt"]
+    wanted = ["*.json", "*.safetensors", "merges.txt"]  # `*` reaches into folders: learned orders come along
     try:
         return Path(snapshot_download(str(name), allow_patterns=wanted))
     except Exception as error:  # the hub client raises its own, the network's and the file system's errors

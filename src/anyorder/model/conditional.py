@@ -22,6 +22,7 @@ class Conditioned(ABC):
     def __init__(self, model: Model, sources: Row, targets: Row):
         self._model = model
         self._device = model.device
+        self._rows = sources, targets
         self._target_sizes = targets.sizes
         self._pair_sizes = sources.sizes + targets.sizes
         self._pair_ends = np.cumsum(self._pair_sizes)
@@ -39,6 +40,10 @@ class Conditioned(ABC):
     def hidden(self, tokens: Tensor, at: Places) -> Tensor:
         """The last layer at some target positions: (places, width). tokens: (target tokens,)"""
 
+    @abstractmethod
+    def repeated(self, copies: int) -> "Conditioned":
+        """Every sentence so many times, its copies side by side; what is known of the sources is not computed again."""
+
     def keep(self, sentences: int) -> None:
         """From now on there are only the first `sentences`."""
         self._targets = self._targets.first(sentences)
@@ -55,24 +60,37 @@ class Conditioned(ABC):
 class SourceOnce(Conditioned):
     """Keys and values of the source are computed once; each question runs the target only."""
 
-    def __init__(self, model: Model, sources: Row, targets: Row):
+    def __init__(self, model: Model, sources: Row, targets: Row, run: bool = True):
         super().__init__(model, sources, targets)
-        shape = model.config.shape
-        size = (int(self._pair_ends[-1]), shape.heads, shape.width // shape.heads)
-        dtype = model.output_bias.dtype
+        self._cache = self._empty()
+        if run:
+            self._run(sources)
 
-        def empty() -> list[Tensor]:
-            return [torch.empty(size, dtype=dtype, device=self._device) for _ in range(shape.layers)]
-
-        self._cache = Cache(empty(), empty())
+    def _run(self, sources: Row) -> None:
+        model, cache = self._model, self._cache
         below = model.transformer.below_last(
             self._send(sources.tokens),
             self._send(sources.positions),
             self._send(sources.languages),
-            Remembered(Segments.of(sources.sizes, self._device), self._source_rows, self._cache),
+            Remembered(Segments.of(sources.sizes, self._device), self._source_rows, cache),
         )
-        last = shape.layers - 1
-        self._cache.store(last, self._source_rows, *model.transformer.layers[last].keys_values(below))  # type: ignore[operator]
+        last = model.config.shape.layers - 1
+        cache.store(last, self._source_rows, model.transformer.layers[last].keys_values(below))  # type: ignore[operator]
+
+    def _empty(self) -> Cache:
+        shape = self._model.config.shape
+        size = (int(self._pair_ends[-1]), 2, shape.heads, shape.width // shape.heads)
+        dtype = self._model.output_bias.dtype
+        return Cache([torch.empty(size, dtype=dtype, device=self._device) for _ in range(shape.layers)])
+
+    def repeated(self, copies: int) -> "SourceOnce":
+        sources, targets = self._rows
+        sizes = np.repeat(sources.sizes, copies)
+        take = self._source_rows[self._send(ranges(np.repeat(starts_of(sources.sizes), copies), sizes))]
+        again = SourceOnce(self._model, sources.repeated(copies), targets.repeated(copies), run=False)
+        for layer, both in enumerate(self._cache.layers):
+            again._cache.store(layer, again._source_rows, both[take])
+        return again
 
     def hidden(self, tokens: Tensor, at: Places) -> Tensor:
         pattern = Continued(self._targets, self._pairs, self._target_rows, self._cache)
@@ -100,6 +118,10 @@ class WholePair(Conditioned):
         return self._model.transformer(
             self._pair_tokens, self._pair_positions, self._pair_languages, Together(self._pairs), places
         ).last
+
+    def repeated(self, copies: int) -> "WholePair":
+        sources, targets = self._rows
+        return WholePair(self._model, sources.repeated(copies), targets.repeated(copies))
 
     def keep(self, sentences: int) -> None:
         super().keep(sentences)

@@ -57,6 +57,8 @@ class Model(nn.Module):
         self.config = config
         self.vocabulary = vocabulary
         self.length_table: LengthTable | None = None
+        self.home: Path | None = None
+        """The folder it was loaded from; learned orders lie there."""
         languages = len(config.languages)
         self.transformer = Transformer(
             config.shape, config.tokens, languages if config.language_embeddings else 0, config.activation

@@ -79,6 +79,11 @@ class Transformer(nn.Module):
         last = self.layers[-1](below, pattern, len(self.layers) - 1, at)
         return Hidden(last, below)
 
+    def fuse(self) -> None:
+        """Compile what lies between two attentions, for batches of any size. Worth it for long runs only."""
+        for layer in self.layers:
+            layer.finish = torch.compile(layer.finish, dynamic=True)  # type: ignore[assignment, arg-type]
+
     def below_last(self, tokens: Tensor, positions: Tensor, languages: Tensor, pattern: Pattern) -> Tensor:
         """Everything but the last layer: (tokens, width)."""
         states = self.tokens(tokens) + self.positions(positions)
@@ -108,20 +113,22 @@ class Layer(nn.Module):
         self.norm_feedforward = nn.LayerNorm(width, eps=EPSILON)
 
     def forward(self, states: Tensor, pattern: Pattern, index: int, at: Places | None = None) -> Tensor:
-        key, value = self.keys_values(states)
+        both = self.keys_values(states)
         if at is not None:
             states = states[at.rows]
         query = self.query(states).unflatten(-1, (self.heads, -1))
-        attended = self.attended(pattern.attend(index, query, key, value, at).flatten(-2))
-        states = self._add(states, attended, self.norm_attention)
+        return self.finish(states, pattern.attend(index, query, both, at).flatten(-2))
+
+    def finish(self, states: Tensor, attended: Tensor) -> Tensor:
+        """Everything behind the attention: nothing but products and sums, which a compiler can fuse."""
+        states = self._add(states, self.attended(attended), self.norm_attention)
         inner = self.inner(states)
         inner = F.gelu(inner) if self.activation == "gelu" else F.relu(inner)
         return self._add(states, self.outer(inner), self.norm_feedforward)
 
-    def keys_values(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Each (tokens, heads, size)."""
-        both = self.key_value(states).unflatten(-1, (2, self.heads, -1))
-        return both[:, 0], both[:, 1]
+    def keys_values(self, states: Tensor) -> Tensor:
+        """(tokens, 2, heads, size)"""
+        return self.key_value(states).unflatten(-1, (2, self.heads, -1))
 
     def _add(self, states: Tensor, change: Tensor, norm: nn.LayerNorm) -> Tensor:
         summed = states + F.dropout(change, self.dropout, self.training)

@@ -3,17 +3,20 @@
 An order never fills anything and never counts steps; how many positions a step fills is the budget's business.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from anyorder.errors import InputError, unknown
+from anyorder.model.attention import Segments
+from anyorder.model.model import Model
 
-Needs = Literal["nothing", "hidden", "logits"]
+Needs = Literal["nothing", "hidden", "logits", "both"]
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,16 @@ class State:
     """From 1."""
     where: Tensor | None = None
     """(M,) int64: the masked positions as indices into the flattened (B, T); `hidden` and `logits` follow it."""
+    segments: Segments | None = None
+    """How many of them lie in each sentence."""
+    tokens: Tensor | None = None
+    """(B, T) int64: what stands there now, for orders that need `hidden` or `logits`."""
     hidden: Tensor | None = None
     """(M, width), for orders that need it."""
     logits: Tensor | None = None
     """(M, tokens) float32, for orders that need it."""
+    opening: Tensor | None = None
+    """(B, width): the hidden state of the delimiter before each target, for orders that want it."""
     mask: int = 0
     """The id of the mask token."""
     first_word: int = 0
@@ -55,16 +64,43 @@ class State:
 class Order(ABC):
     """One way to decide what is filled next."""
 
-    needs: ClassVar[Needs] = "nothing"
+    needs: Needs = "nothing"
+    wants_opening: bool = False
     name: str
     """As the user wrote it: it names the order in tables and signatures."""
+
+    @classmethod
+    def parse(cls, options: str) -> "Order":
+        """From what stands behind the colon of its name: `stride=2`."""
+        numbers: dict[str, float] = {}
+        for part in filter(None, options.split(",")):
+            key, _, value = part.partition("=")
+            try:
+                numbers[key.strip()] = float(value)
+                if not math.isfinite(numbers[key.strip()]):
+                    raise ValueError
+            except ValueError:
+                raise InputError(f"option '{part}' should look like name=number") from None
+        try:
+            return cls(**numbers)
+        except TypeError:
+            raise InputError("it has no such option") from None
+
+    def bind(self, model: Model, direction: str) -> "Order":
+        """The order as it decodes with this model in this direction; most are the same for all."""
+        return self
+
+    @property
+    def identity(self) -> str:
+        """What signatures call it: its name, and whatever else decides what it does."""
+        return self.name
 
     @abstractmethod
     def scores(self, state: State) -> Tensor:
         """(B, T) float: the highest is filled first, ties go left. What is not masked is ignored."""
 
 
-REGISTRY: dict[str, Callable[..., Order]] = {}
+REGISTRY: dict[str, type[Order]] = {}
 
 
 def register(name: str) -> Callable[[type[Order]], type[Order]]:
@@ -78,21 +114,14 @@ def register(name: str) -> Callable[[type[Order]], type[Order]]:
 
 
 def make_order(name: str) -> Order:
-    """The order of that name, such as `margin`, `outer-in:stride=2` or `easy-first:logp=1,negent=0.9`."""
+    """The order of that name: `margin`, `outer-in:stride=2`, `easy-first:logp=1,negent=0.9`, `learned:PATH`."""
     base, _, rest = name.strip().partition(":")
     if base not in REGISTRY:
         raise unknown("order", base, sorted(REGISTRY))
-    options: dict[str, float] = {}
-    for part in filter(None, rest.split(",")):
-        key, _, value = part.partition("=")
-        try:
-            options[key.strip()] = float(value)
-        except ValueError:
-            raise InputError(f"order '{name}': option '{part}' should look like name=number") from None
     try:
-        order = REGISTRY[base](**options)
-    except TypeError:
-        raise InputError(f"order '{name}': '{base}' has no such option") from None
+        order = REGISTRY[base].parse(rest)
+    except InputError as error:
+        raise InputError(f"order '{name.strip()}': {error}") from None
     order.name = name.strip()
     return order
 

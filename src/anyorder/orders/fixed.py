@@ -32,7 +32,7 @@ class OuterIn(Order):
 
     def __init__(self, stride: float = 1):
         if stride < 1 or stride != int(stride):
-            raise InputError(f"outer-in: stride {stride:g} is not a whole number from 1")
+            raise InputError(f"stride {stride:g} is not a whole number from 1")
         self.stride = int(stride)
 
     def scores(self, state: State) -> Tensor:
@@ -49,14 +49,15 @@ class Uniform(Order):
     """Any order as likely as any other; the same one for the same sentence, length and seed."""
 
     def scores(self, state: State) -> Tensor:
-        return mix(state.keys[:, None] + state.positions * _GOLDEN)
+        return lots(state.keys, state.positions)
 
 
 _GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as a signed integer
 
 
-def mix(numbers: Tensor) -> Tensor:
-    """Integers to floats in [0, 1) that look random (the finaliser of splitmix64), alike on every device."""
+def lots(keys: Tensor, numbers: Tensor) -> Tensor:
+    """(B,) keys and (T,) numbers to (B, T) floats in [0, 1) that look random (splitmix64), alike on every device."""
+    numbers = keys[:, None] + numbers * _GOLDEN
     for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
         numbers = (numbers ^ ((numbers >> shift) & ((1 << (64 - shift)) - 1))) * factor
     numbers = numbers ^ ((numbers >> 31) & ((1 << 33) - 1))

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -38,8 +38,6 @@ class Run:
     """Stop after so many steps."""
     minutes: float | None = None
     """Stop after so many minutes; the learning rate then follows the clock."""
-    batch_tokens: int = 32_768
-    """Tokens in a batch, source, target and delimiters counted."""
     batches_per_step: int = 1
     """Batches whose gradients make one step, over all processes together."""
     learning_rate: float = 1e-3
@@ -58,6 +56,8 @@ class Run:
     """Steps between entries in the log."""
     validate_every: int = 2000
     """Steps between validations; 0 for the end only."""
+    patience: int = 0
+    """Stop after so many validations without a better one; 0 never does."""
     save_every: int = 1000
     """Steps between checkpoints; 0 for the end only."""
     seed: int = 1
@@ -72,13 +72,33 @@ class Run:
     def check(self) -> None:
         if (self.steps is None) == (self.minutes is None):
             raise InputError("say how long to train: --run.steps N or --run.minutes M, one of them")
-        if self.batches_per_step < 1 or self.batch_tokens < 16:
-            raise InputError("--run.batches_per_step must be at least 1 and --run.batch_tokens at least 16")
+        if self.batches_per_step < 1:
+            raise InputError("--run.batches_per_step must be at least 1")
+        for name in ("steps", "minutes", "log_every"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError(f"--run.{name} {value} is not above 0")
+        for name in ("warmup", "validate_every", "save_every", "patience", "clip", "weight_decay", "learning_rate"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"--run.{name} {getattr(self, name)} is not 0 or more")
+
+
+@dataclass(frozen=True)
+class TokenRun(Run):
+    """How long and how fast to train, on batches of so many tokens."""
+
+    batch_tokens: int = 32_768
+    """Tokens in a batch, source, target and delimiters counted."""
+
+    def check(self) -> None:
+        super().check()
+        if self.batch_tokens < 16:
+            raise InputError("--run.batch_tokens must be at least 16")
 
 
 @dataclass(frozen=True)
 class HostBatch:
-    """What a task hands to the loop."""
+    """Text, on the host."""
 
     arrays: dict[str, np.ndarray]
     """For the device."""
@@ -91,29 +111,76 @@ class HostBatch:
     predicted: int
 
 
-class Task(ABC):
+Batch = TypeVar("Batch")
+
+
+class Task(ABC, Generic[Batch]):
     """Something to learn."""
 
-    model: Model
+    learner: nn.Module
+    """What is trained."""
     module: nn.Module
-    """Called with a batch's tensors, `longest` and `lengths`; returns the loss to descend and numbers to report."""
+    """Called with what `gather` returns; gives the loss to descend and numbers to report."""
     reports: tuple[str, ...]
-    """Names of those numbers; the first is shown as the loss."""
+    """Names of those numbers. The loop stops if the first is not finite."""
+    shown: tuple[str, ...]
+    """Those that the progress bar shows."""
+    unit: str
+    """What is counted for the speed: tokens, rollouts."""
+    epochs: int = 1
+    """Steps of the optimizer on one batch."""
+    compiles: bool = True
+    """Whether the module's shapes never change on CUDA, so that compiling it pays."""
 
     @abstractmethod
-    def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[HostBatch, Cursor]]:
+    def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[Batch, Cursor]]:
         """This process's batches from number `first` on, each with the cursor behind it.
 
         `cursor` was handed out before, and is not behind `first`.
         """
 
     @abstractmethod
-    def validate(self, model: Model) -> dict[str, float]:
-        """Scores by name; the best model is the one with the highest mean. Empty where there is nothing to judge by."""
+    def gather(self, batch: Batch, device: torch.device) -> dict[str, Any]:
+        """What the module is called with."""
+
+    @abstractmethod
+    def cost(self, batch: Batch) -> tuple[int, float]:
+        """How many units a batch has, and the floating-point operations it takes."""
+
+    @abstractmethod
+    def validate(self, average: nn.Module) -> dict[str, float]:
+        """Scores by name, of the averaged weights. Empty where there is nothing to judge by."""
+
+    def merit(self, scores: dict[str, float]) -> float:
+        """By which the best of several validations is found."""
+        return sum(scores.values()) / len(scores)
+
+    @abstractmethod
+    def save(self, average: nn.Module, out: Path) -> None:
+        """Write what was learned, to be used."""
 
     @abstractmethod
     def fingerprint(self) -> dict[str, object]:
         """What must be the same when a run is resumed."""
+
+
+class TextTask(Task[HostBatch]):
+    """A model that learns from text."""
+
+    learner: Model
+    unit = "tokens"
+    shown = ("loss",)
+
+    def gather(self, batch: HostBatch, device: torch.device) -> dict[str, Any]:
+        tensors = {name: to_device(array, device) for name, array in batch.arrays.items()}
+        return {"batch": tensors, "longest": batch.longest, "lengths": batch.lengths}
+
+    def cost(self, batch: HostBatch) -> tuple[int, float]:
+        return batch.tokens, training_flops(self.learner, batch.tokens, batch.predicted)
+
+    def save(self, average: nn.Module, out: Path) -> None:
+        assert isinstance(average, Model)
+        average.save_pretrained(out / "model")
 
 
 def on_cuda(run: Run) -> bool:
@@ -122,13 +189,13 @@ def on_cuda(run: Run) -> bool:
     return run.device != "cpu" and torch.cuda.is_available()
 
 
-def train(task: Task, run: Run, out: Path, resume: bool) -> dict[str, float]:
-    """Train, write `out/model` (averaged weights, best validation) and return the last scores."""
+def train(task: Task[Any], run: Run, out: Path, resume: bool) -> dict[str, float]:
+    """Train, write the result into `out` (averaged weights, best validation) and return the last scores."""
     return _Loop(task, run, out, resume).go()
 
 
 class _Loop:
-    def __init__(self, task: Task, run: Run, out: Path, resume: bool):
+    def __init__(self, task: Task[Any], run: Run, out: Path, resume: bool):
         run.check()
         self.task, self.run, self.out = task, run, out
         self.cuda = on_cuda(run)
@@ -139,16 +206,16 @@ class _Loop:
             raise InputError(
                 f"--run.batches_per_step {run.batches_per_step} cannot be shared by {self.world} processes"
             )
-        self.model = task.model.to(self.accelerator.device).train()
-        self.average = deepcopy(self.model).eval().requires_grad_(False)
-        self.optimizer = _adamw(self.model, run, self.cuda)
+        self.learner = task.learner.to(self.accelerator.device).train()
+        self.average = deepcopy(self.learner).eval().requires_grad_(False)
+        self.optimizer = _adamw(self.learner, run, self.cuda)
         self.state = RunState()
         self.saved = -1
         """The step of the last checkpoint."""
         if resume:
             self._resume()
         task.module.to(self.accelerator.device).train()
-        if run.compile == "yes" or (run.compile == "auto" and self.cuda):
+        if task.compiles and (run.compile == "yes" or (run.compile == "auto" and self.cuda)):
             task.module.compile(dynamic=False)
         self.module = self.accelerator.prepare_model(task.module)
         self.stop_asked = False
@@ -169,11 +236,12 @@ class _Loop:
         source = Ahead(self.task.batches(state.cursor, first, self.rank, self.world))
         total = run.steps if run.steps is not None else (run.minutes or 0) * 60
         meter = _Meter(self.accelerator.device, len(self.task.reports))
+        patience = run.patience or math.inf
         began = time.monotonic() - state.seconds
         try:
             with self._stop_on_signal(), progress.bar("training", total) as bar:
                 done = self._progress(began)
-                while done < 1 and not self.stopping:
+                while done < 1 and not self.stopping and state.stale < patience:
                     self._step(source, meter, done)
                     at_log = state.step % run.log_every == 0
                     if at_log or run.steps is not None:
@@ -201,28 +269,30 @@ class _Loop:
         self.accelerator.end_training()
         return dict(state.scores)
 
-    def _step(self, source: Ahead[tuple[HostBatch, Cursor]], meter: "_Meter", done: float) -> None:
-        run, state = self.run, self.state
+    def _step(self, source: Ahead[tuple[Any, Cursor]], meter: "_Meter", done: float) -> None:
+        run, state, task = self.run, self.state, self.task
         share = run.batches_per_step // self.world
-        for number in range(share):
-            batch, cursor = next(source)
-            # Dropout belongs to the batch, not to the process or to what ran before.
-            torch.manual_seed((run.seed << 32) + cursor.batch)
-            tensors = {name: to_device(array, self.accelerator.device) for name, array in batch.arrays.items()}
-            with self._maybe_sync(last=number == share - 1), torch.autocast("cuda", torch.bfloat16, self.cuda):
-                loss, report = self.module(tensors, longest=batch.longest, lengths=batch.lengths)
-                self.accelerator.backward(loss / share)
-            meter.add(report, batch.tokens, training_flops(self.model, batch.tokens, batch.predicted))
-        if run.clip:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), run.clip)
+        batches = [next(source) for _ in range(share)]
+        gathered = [task.gather(batch, self.accelerator.device) for batch, _ in batches]
         rate = run.learning_rate * _schedule(run, state.step, done)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        for epoch in range(task.epochs):
+            for number, ((batch, cursor), inputs) in enumerate(zip(batches, gathered, strict=True)):
+                # Dropout belongs to the batch, not to the process or to what ran before.
+                torch.manual_seed((run.seed << 32) + cursor.batch)
+                with self._maybe_sync(last=number == share - 1), torch.autocast("cuda", torch.bfloat16, self.cuda):
+                    loss, report = self.module(**inputs)
+                    self.accelerator.backward(loss / share)
+                if epoch == 0:
+                    meter.add(report, *task.cost(batch))
+            if run.clip:
+                torch.nn.utils.clip_grad_norm_(self.learner.parameters(), run.clip)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
         state.step += 1
-        state.cursor = cursor
-        _move_average(self.average, self.model, run.ema, state.step)
+        state.cursor = batches[-1][1]
+        _move_average(self.average, self.learner, run.ema, state.step)
 
     def _maybe_sync(self, last: bool) -> AbstractContextManager[None]:
         return nullcontext() if last else self.accelerator.no_sync(self.module)
@@ -263,17 +333,18 @@ class _Loop:
         names = dict(zip(self.task.reports, numbers.reports, strict=True))
         first = self.task.reports[0]
         if not math.isfinite(names[first]):
-            raise InputError(f"the loss is {names[first]} at step {self.state.step}: lower --run.learning_rate")
+            raise InputError(f"the {first} is {names[first]} at step {self.state.step}: lower --run.learning_rate")
         entry = {
             "step": self.state.step,
             "epoch": self.state.cursor.epoch,
             **names,
             "learning_rate": self.run.learning_rate * _schedule(self.run, self.state.step, done),
-            "tokens_per_second": numbers.tokens_per_second,
+            f"{self.task.unit}_per_second": numbers.units_per_second,
             "share_of_peak": numbers.share_of_peak,
         }
-        rate, share = _thousands(numbers.tokens_per_second), numbers.share_of_peak
-        meter.note = f"step {self.state.step}  {first} {names[first]:.3f}  {rate} tokens/s  {share:.0%} of peak"
+        parts = [f"step {self.state.step}", *(f"{name} {names[name]:.3f}" for name in self.task.shown)]
+        parts += [f"{_thousands(numbers.units_per_second)} {self.task.unit}/s", f"{numbers.share_of_peak:.0%} of peak"]
+        meter.note = "  ".join(parts)
         self._record(entry)
         if not progress.console.is_terminal and time.monotonic() - meter.told > TELL_SECONDS:
             meter.told = time.monotonic()
@@ -281,17 +352,17 @@ class _Loop:
 
     def _validate(self) -> None:
         state = self.state
-        judged = deepcopy(self.average).to(torch.bfloat16) if self.cuda else self.average
-        state.scores = self.task.validate(judged)
+        state.scores = self.task.validate(self.average)
         state.validated = state.step
-        mean = sum(state.scores.values()) / len(state.scores) if state.scores else float(state.step)
+        merit = self.task.merit(state.scores) if state.scores else float(state.step)
         if state.scores:
             self._record({"step": state.step, **state.scores})
             self._say(f"step {state.step}: " + "  ".join(f"{name} {score:.2f}" for name, score in state.scores.items()))
-        if mean >= state.best:
-            state.best = mean
+        state.stale += 1
+        if merit >= state.best:
+            state.best, state.stale = merit, 0
             if self.accelerator.is_main_process:
-                self.average.save_pretrained(self.out / "model")
+                self.task.save(self.average, self.out)
 
     def _record(self, entry: dict[str, float]) -> None:
         if not self.accelerator.is_main_process:
@@ -311,16 +382,16 @@ class _Loop:
             return
         self.state.seconds = time.monotonic() - began
         if self.accelerator.is_main_process:
-            save_state(self.out, self.state, self.model, self.average, self.optimizer, self._fingerprint())
+            save_state(self.out, self.state, self.learner, self.average, self.optimizer, self._fingerprint())
         self.saved = self.state.step
         self.accelerator.wait_for_everyone()
 
     def _fingerprint(self) -> dict[str, object]:
-        same = {name: getattr(self.run, name) for name in ("batch_tokens", "batches_per_step", "seed")}
-        return {**self.task.fingerprint(), **same, "shape": asdict(self.model.config.shape)}
+        same = {name: getattr(self.run, name) for name in ("batches_per_step", "seed")}
+        return {**self.task.fingerprint(), **same}
 
     def _resume(self) -> None:
-        loaded = load_latest(self.out, self.model, self.average, self.optimizer, self._fingerprint())
+        loaded = load_latest(self.out, self.learner, self.average, self.optimizer, self._fingerprint())
         if loaded:
             self.state = loaded
             self.saved = loaded.step
@@ -330,7 +401,7 @@ class _Loop:
 @dataclass
 class _Reading:
     reports: list[float]
-    tokens_per_second: float
+    units_per_second: float
     share_of_peak: float
 
 
@@ -348,14 +419,14 @@ class _Meter:
     def _start(self) -> None:
         self._sum = self._zero.clone()
         self._count = 0
-        self._tokens = 0
+        self._units = 0
         self._flops = 0.0
         self._since = time.monotonic()
 
-    def add(self, report: Tensor, tokens: int, flops: float) -> None:
+    def add(self, report: Tensor, units: int, flops: float) -> None:
         self._sum += report
         self._count += 1
-        self._tokens += tokens
+        self._units += units
         self._flops += flops
 
     @contextmanager
@@ -369,7 +440,7 @@ class _Meter:
         total = accelerator.reduce(self._sum, "sum") / (self._count * world)
         reports = total.tolist()  # waits for the device, so the clock below is honest
         seconds = time.monotonic() - self._since
-        reading = _Reading(reports, self._tokens * world / seconds, self._flops / seconds / peak)
+        reading = _Reading(reports, self._units * world / seconds, self._flops / seconds / peak)
         self._start()
         return reading
 

@@ -1,7 +1,7 @@
 """Masked language modelling on monolingual text (Devlin et al. 2019, as in XLM), to start a translation model from."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ from anyorder.training.batches import (
     shuffled,
     tail,
 )
-from anyorder.training.loop import HostBatch, Task
+from anyorder.training.loop import HostBatch, TextTask
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class ClozeLoss(nn.Module):
         return loss, loss.detach()[None]
 
 
-class PretrainTask(Task):
+class PretrainTask(TextTask):
     """Sentences of all languages of a store: its monolingual text, or both sides of its training pairs."""
 
     reports = ("loss",)
 
     def __init__(self, store: Store, model: Model, cloze: Cloze, batch_tokens: int, seed: int, fixed: bool):
-        self.model = model
+        self.learner = model
         self.module = ClozeLoss(model)
         # Nothing here trains it, and processes that wait for its gradients would wait for ever.
         model.length.requires_grad_(False)
@@ -91,7 +91,7 @@ class PretrainTask(Task):
             yield self._build(one), behind
 
     def _build(self, drawn: Drawn) -> HostBatch:
-        vocabulary, random = self.model.vocabulary, drawn.random
+        vocabulary, random = self.learner.vocabulary, drawn.random
         side = self._side[drawn.rows]
         languages = np.array(self._languages)[side]
         row = pack(self._sides, side, self._sentence[drawn.rows], languages, vocabulary.eos)
@@ -119,9 +119,15 @@ class PretrainTask(Task):
         lengths = None if self._fixed else {"segment": sizes, "row": per_segment}
         return HostBatch(arrays, longest, lengths, real, min(predicted, len(rows)))
 
-    def validate(self, model: Model) -> dict[str, float]:
+    def validate(self, average: nn.Module) -> dict[str, float]:
         return {}
 
     def fingerprint(self) -> dict[str, object]:
-        vocabulary = self.model.vocabulary.fingerprint
-        return {"objective": "pretrain", "vocabulary": vocabulary, "sentences": len(self._sizes)}
+        vocabulary = self.learner.vocabulary.fingerprint
+        return {
+            "objective": "pretrain",
+            "vocabulary": vocabulary,
+            "sentences": len(self._sizes),
+            "batch_tokens": self._batch_tokens,
+            "shape": asdict(self.learner.config.shape),
+        }

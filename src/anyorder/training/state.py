@@ -37,6 +37,8 @@ class RunState:
     scores: dict[str, float] = field(default_factory=dict)
     validated: int = -1
     """The step of the last validation."""
+    stale: int = 0
+    """Validations since the best one."""
 
 
 def save_state(
@@ -101,6 +103,7 @@ def load_latest(
             best=about["best"],
             scores=about["scores"],
             validated=about["validated"],
+            stale=about.get("stale", 0),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / STATE}: corrupted checkpoint ({error})") from None

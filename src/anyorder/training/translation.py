@@ -1,7 +1,8 @@
 """Masked translation: hide part of the target, predict it from the source and what is left. Both directions at once."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ from anyorder.training.batches import (
     tail,
     weights_by_corpus,
 )
-from anyorder.training.loop import HostBatch, Task
+from anyorder.training.loop import HostBatch, TextTask
 
 _BY_PAIR = ("source_length", "target_language", "length_class")
 
@@ -91,13 +92,13 @@ class PairLoss(nn.Module):
         return words + length, torch.stack([words.detach(), length.detach()])
 
 
-class TranslationTask(Task):
+class TranslationTask(TextTask):
     """Masked translation on a store's `train` split."""
 
     reports = ("loss", "length loss")
 
     def __init__(self, store: Store, model: Model, masking: Masking, batch_tokens: int, seed: int, fixed: bool):
-        self.model = model
+        self.learner = model
         self.module = PairLoss(model, masking.smoothing)
         self._split = store.split("train")
         self._dev = store.split("dev") if "dev" in store else None
@@ -146,7 +147,7 @@ class TranslationTask(Task):
             yield self._build(one), behind
 
     def _build(self, drawn: Drawn) -> HostBatch:
-        vocabulary = self.model.vocabulary
+        vocabulary = self.learner.vocabulary
         pairs = len(drawn.rows)
         target = drawn.random.integers(0, 2, pairs)
         side = np.stack([1 - target, target], axis=1).reshape(-1)
@@ -207,10 +208,12 @@ class TranslationTask(Task):
             padded[f"{name}_offsets"] = offsets_of(lengths[name], count)
         return HostBatch(padded, self._longest, None, real, min(predicted, places))
 
-    def validate(self, model: Model) -> dict[str, float]:
+    def validate(self, average: nn.Module) -> dict[str, float]:
         """BLEU of left-to-right decoding with gold lengths, in both directions."""
         if self._dev is None:
             return {}
+        assert isinstance(average, Model)
+        model = deepcopy(average).to(torch.bfloat16) if average.device.type == "cuda" else average
         scores = {}
         for source, target in (self._languages, self._languages[::-1]):
             sides = self._dev.sides[source], self._dev.sides[target]
@@ -227,7 +230,13 @@ class TranslationTask(Task):
         return scores
 
     def fingerprint(self) -> dict[str, object]:
-        return {"objective": "translation", "vocabulary": self.model.vocabulary.fingerprint, "pairs": len(self._split)}
+        return {
+            "objective": "translation",
+            "vocabulary": self.learner.vocabulary.fingerprint,
+            "pairs": len(self._split),
+            "batch_tokens": self._batch_tokens,
+            "shape": asdict(self.learner.config.shape),
+        }
 
 
 def new_model(store: Store, shape: Shape, init: str | Path | None, seed: int) -> Model:

@@ -1,0 +1,156 @@
+"""Rollouts a second when an order is learned: sampled decoding, reward, and the step of the optimizer.
+
+    python benchmarks/rollout_speed.py [--store STORE --model de-en] [--paper] [--kinds hidden,features] [--json FILE]
+
+With --store, sentences of its `order` (or `train`) split within 5..30 subwords, and a trained model. With --paper, the
+paper's size: width 1024, 6 layers, 64.7k tokens, random weights, sources and targets of 24 subwords, once with XLM's
+attention (the source is run again at every step) and once with the source kept. Speed is also given as a share of what
+a large matrix product reaches in the same run.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from anyorder.data.batch import pack_sentences
+from anyorder.data.store import Store
+from anyorder.data.vocab import SPECIALS, Vocabulary
+from anyorder.decoding.engine import Work
+from anyorder.model.model import Model, ModelConfig
+from anyorder.model.transformer import Shape
+from anyorder.orders.learned import LearnedOrder, PolicyShape, Scorer, look
+from anyorder.training.batches import Cursor
+from anyorder.training.loop import peak_flops
+from anyorder.training.order import Learning, OrderTask, less_the_others, returns_of, step_rewards
+from anyorder.training.rewards import make_reward
+from anyorder.training.rollout import Policy, Sampler, roll_out
+
+
+def on_store(store: Store, model: Model, kind: str, algorithm: str, options: argparse.Namespace, peak: float) -> dict:
+    cuda = model.device.type == "cuda"
+    learning = Learning(algorithm=algorithm, sentences=options.rollouts // (8 if algorithm == "rloo" else 1))
+    shape = PolicyShape(kind=kind, attention=options.attention)
+    task = OrderTask(store, model, ["de-en"], shape, learning, 1, compile=cuda)
+    policy = task.learner.to(model.device)
+    optimizer = torch.optim.AdamW(policy.parameters(), 1e-4)
+    batches = task.batches(Cursor(), 0, 0, 1)
+    taken = [next(batches)[0] for _ in range(options.batches + 2)]
+    spent, learned, done, flops = 0.0, 0.0, 0, 0.0
+    for number, batch in enumerate(taken):
+        start = now(cuda)
+        gathered = task.gather(batch, model.device)
+        middle = now(cuda)
+        for _ in range(task.epochs):
+            with torch.autocast("cuda", torch.bfloat16, cuda):
+                loss, _ = task.module(**gathered)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        end = now(cuda)
+        if number >= 2:
+            units, work = task.cost(batch)
+            spent, learned, done, flops = spent + middle - start, learned + end - middle, done + units, flops + work
+    if options.profile:
+        with torch.profiler.profile() as profiled:
+            task.gather(taken[0], model.device)
+            now(cuda)
+        key = "self_cuda_time_total" if cuda else "self_cpu_time_total"
+        print(profiled.key_averages().table(sort_by=key, row_limit=20, max_name_column_width=70))
+    return row(f"{algorithm}/{kind}", model, done, spent, learned, flops, peak)
+
+
+def row(name: str, model: Model, done: int, spent: float, learned: float, flops: float, peak: float) -> dict:
+    return {
+        "what": name,
+        "width": model.config.shape.width,
+        "tokens": model.config.tokens,
+        "rollouts_per_second": round(done / spent),
+        "with_learning": round(done / (spent + learned)),
+        "share_of_peak": round(flops / spent / peak, 3),
+        "peak_tflops": round(peak / 1e12),
+    }
+
+
+def at_paper_size(whole_pair: bool, options: argparse.Namespace, device: torch.device, peak: float) -> dict:
+    tokens, length, copies = 64_700, 24, 8
+    pieces = [*SPECIALS, *(f"w{i}" for i in range(tokens - len(SPECIALS)))]
+    vocabulary = Vocabulary.from_merges({piece: i for i, piece in enumerate(pieces)}, [])
+    shape = Shape(width=1024, layers=6, heads=8, positions=64, source_sees_target=whole_pair)
+    cuda = device.type == "cuda"
+    model = Model(ModelConfig(shape, tokens, ("de", "en")), vocabulary).eval().requires_grad_(False)
+    model = model.to(device=device, dtype=torch.bfloat16 if cuda else torch.float32)
+    policy = Policy(Scorer(PolicyShape("hidden"), 1024), with_value=False).to(device)
+    optimizer = torch.optim.AdamW(policy.parameters(), 1e-4)
+    reward = make_reward("bleu", vocabulary)
+    random = np.random.default_rng(1)
+    count = options.rollouts // copies
+    spent, learned = 0.0, 0.0
+    for number in range(options.batches + 2):
+        sentences = random.integers(10, tokens, (2, count, length))
+        lengths = np.full(count, length)
+        work = Work(
+            pack_sentences(list(sentences[0]), np.zeros(count, np.int64), vocabulary.eos),
+            lengths, np.ones(count, np.int64), random.integers(-(1 << 62), 1 << 62, count * copies), copies,
+        )  # fmt: skip
+        start = now(cuda)
+        sampler = Sampler(LearnedOrder(policy.scorer, looking=look), with_opening=False)
+        made, outcome = roll_out(model, work, sampler, sentences[1], lengths)
+        returns = returns_of(step_rewards(reward, outcome, False), 0.999)
+        advantages = less_the_others(returns, copies)[made.rollout, made.step]
+        middle = now(cuda)
+        chosen = policy.log_probs(made).gather(1, made.chosen[:, None]).squeeze(1)
+        (-(advantages * chosen).mean()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if number >= 2:
+            spent, learned = spent + middle - start, learned + now(cuda) - middle
+    run = count * copies * length * (length + 2 + (length + 2) * whole_pair)
+    flops = 2 * 1024**2 * (62 * run + 10 * count * copies * length * (length + 1) / 2)
+    flops += 2 * count * copies * length * 1024 * tokens
+    name = "paper size, source re-run" if whole_pair else "paper size, source kept"
+    return row(name, model, count * copies * options.batches, spent, learned, flops * options.batches, peak)
+
+
+def now(cuda: bool) -> float:
+    if cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--model", default="de-en")
+    parser.add_argument("--kinds", default="hidden,features")
+    parser.add_argument("--algorithms", default="rloo,a2c")
+    parser.add_argument("--attention", type=int, default=0)
+    parser.add_argument("--paper", action="store_true")
+    parser.add_argument("--rollouts", type=int, default=4096, help="rollouts in a batch")
+    parser.add_argument("--batches", type=int, default=5)
+    parser.add_argument("--profile", action="store_true", help="also print where the time of one batch goes")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    peak = peak_flops(device)
+    rows = []
+    if options.store:
+        dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+        model = Model.from_pretrained(options.model, device, dtype)
+        for algorithm in options.algorithms.split(","):
+            for kind in options.kinds.split(","):
+                rows.append(on_store(Store(options.store), model, kind, algorithm, options, peak))
+                print(rows[-1], flush=True)
+    if options.paper:
+        for whole_pair in (False, True):
+            rows.append(at_paper_size(whole_pair, options, device, peak))
+            print(rows[-1], flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

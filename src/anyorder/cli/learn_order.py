@@ -1,0 +1,66 @@
+"""`anyorder learn-order`: where to fill next, learned by reinforcement."""
+
+import shutil
+from pathlib import Path
+
+from anyorder.cli.start import check_out, limit_threads
+from anyorder.data.store import Store
+from anyorder.errors import InputError
+from anyorder.model.checkpoint import replace_folder
+from anyorder.model.model import Model
+from anyorder.orders.learned import FOLDER, PolicyShape
+from anyorder.progress import is_main_process
+from anyorder.training.loop import Run, on_cuda, train
+from anyorder.training.order import Learning, OrderTask
+
+RUN = Run(learning_rate=1e-3, warmup=20, clip=1.0, weight_decay=0.0, ema=0.98, log_every=10, validate_every=100,
+          save_every=100)  # fmt: skip
+
+
+def learn_order(
+    model: str,
+    data: Path,
+    out: Path,
+    direction: str,
+    policy: PolicyShape = PolicyShape(),  # noqa: B008 - frozen
+    learning: Learning = Learning(),  # noqa: B008
+    run: Run = RUN,
+    name: str | None = None,
+    resume: bool = False,
+) -> None:
+    """Learn the generation order of a trained model.
+
+    The model stays as it is; a small network learns which position to fill next. Use the result wherever an order is
+    used: 'anyorder evaluate --orders margin,learned:OUT/order'. The same command runs on one CPU, one GPU, or under
+    'accelerate launch' / 'torchrun' on many. Ctrl-C stops it with a checkpoint.
+
+    Args:
+        model: The trained model: a bundled one (de-en), a folder, or a hub id.
+        data: A store made by 'anyorder prepare' with this model's tokenizer.
+        out: The folder of the run: order/ (the best on the dev split), checkpoint-*/ (to resume from), log.jsonl.
+        direction: The direction to learn for, such as de-en; several, separated by commas, share one order.
+        policy: The network.
+        learning: Algorithm, reward and data.
+        run: How long and how fast to learn.
+        name: Also put the result beside the model under this name, for --order learned:NAME; 'default' makes it the
+            model's own order.
+        resume: Continue the run in 'out' from its last checkpoint, if there is one.
+    """
+    limit_threads()
+    run.check()
+    check_out(out, resume)
+    directions = [part.strip() for part in direction.split(",")]
+    loaded = Model.from_pretrained(model)
+    for one in directions:
+        loaded.config.direction(one)
+    if name is not None and (not name or Path(name).name != name):
+        raise InputError(f"--name '{name}' is not a plain name")
+    compile = on_cuda(run) and run.compile != "no"
+    task = OrderTask(Store(data), loaded, directions, policy, learning, run.seed, compile)
+    train(task, run, out, resume)
+    if name and loaded.home and is_main_process():
+        place = loaded.home / FOLDER / name
+        place.parent.mkdir(exist_ok=True)
+        partial = place.with_name(f"{name}.partial")
+        shutil.copytree(out / "order", partial)
+        replace_folder(partial, place)

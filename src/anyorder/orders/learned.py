@@ -1,0 +1,329 @@
+"""Orders that were learned: a small network scores every masked position (paper, section 3.2).
+
+`hidden` is the paper's: two layers on the model's last hidden state. `features` also sees how sure the model is at each
+position and what is filled around it, and starts as a heuristic order. On disk an order is a folder with `order.json`
+and `order.safetensors`; a model's own orders lie beside its weights, in `learned/NAME` or `learned/NAME/DIRECTION`.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save as to_bytes
+from torch import Tensor, nn
+
+from anyorder.errors import InputError, unknown
+from anyorder.model.attention import Segments, Together
+from anyorder.model.checkpoint import read_json, read_tensors, replace_folder
+from anyorder.model.model import Model
+from anyorder.model.transformer import Layer, Linear, Shape
+from anyorder.orders.base import Order, State, register
+
+CONFIG, WEIGHTS, FOLDER, DEFAULT = "order.json", "order.safetensors", "learned", "default"
+
+FEATURES = (
+    "best", "margin", "entropy", "mask", "lead", "twin left", "twin right", "same left", "same right",
+    "from left", "from right", "share masked", "filled left", "filled right", "leftmost", "rightmost",
+    "gap left", "gap right",
+)  # fmt: skip
+"""What `features` sees of a masked position; `read` says what each is."""
+
+STARTS: dict[str, dict[str, float]] = {
+    "none": {},
+    "margin": {"margin": 1.0},
+    "max-prob": {"best": 1.0},
+    "entropy": {"entropy": -1.0},
+    "least-to-most": {"mask": -1.0},
+    "easy-first": {"mask": -1.0, "entropy": -1.0},
+}
+"""Heuristic orders as weights of features."""
+
+# What brings each feature to about the size of one before it enters the network.
+_SCALES = {"best": 0.3, "entropy": 0.2, "mask": 0.1, "lead": 0.3}
+
+
+@dataclass(frozen=True)
+class PolicyShape:
+    """What the learned order looks at, and how large it is."""
+
+    kind: Literal["hidden", "features"] = "features"
+    """hidden: the model's last hidden state (the paper). features: also the model's uncertainty at each position, and
+    what is filled around it."""
+    size: int = 0
+    """Units of the network; 0 takes the model's width."""
+    attention: int = 0
+    """Layers in which the masked positions of a sentence look at each other."""
+    start: Literal["none", "margin", "max-prob", "entropy", "least-to-most", "easy-first"] = "margin"
+    """The order that `features` begins with."""
+    sharpness: float = 4.0
+    """How firmly: scores begin as that order's, times this."""
+
+    def check(self) -> None:
+        if self.size < 0 or self.size % 64:
+            raise InputError(f"--policy.size {self.size} is not a multiple of 64")
+        if self.attention < 0 or self.sharpness < 0:
+            raise InputError("--policy.attention and --policy.sharpness must not be negative")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the network reads of M masked positions."""
+
+    hidden: Tensor
+    """(M, width)"""
+    features: Tensor | None
+    """(M, FEATURES) float32"""
+
+    @classmethod
+    def end_to_end(cls, parts: Sequence["Inputs"]) -> "Inputs":
+        features = [part.features for part in parts if part.features is not None]
+        return cls(torch.cat([part.hidden for part in parts]), torch.cat(features) if features else None)
+
+
+class Scorer(nn.Module):
+    """Two layers on what is known of a masked position; with `attention`, layers over all of them in between."""
+
+    def __init__(self, shape: PolicyShape, width: int):
+        super().__init__()
+        self.shape = shape
+        self.width = width
+        size = shape.size or width
+        self.read = Linear(width, size)
+        inner = Shape(width=size, heads=size // 64 or 1, dropout=0.0)
+        self.layers = nn.ModuleList(Layer(inner, "gelu") for _ in range(shape.attention))
+        self.out = nn.Parameter(torch.empty(size).uniform_(-(size**-0.5), size**-0.5))
+        if shape.kind == "features":
+            self.read_features = Linear(len(FEATURES), size)
+            start = STARTS[shape.start]
+            self.linear = nn.Parameter(torch.tensor([start.get(name, 0.0) * shape.sharpness for name in FEATURES]))
+            scales = torch.tensor([_SCALES.get(name, 1.0) for name in FEATURES])
+            self.register_buffer("scales", scales, persistent=False)
+            # The network adds nothing at first: the order begins as the one it starts from.
+            nn.init.zeros_(self.out)
+
+    def forward(self, inputs: Inputs, segments: Segments) -> Tensor:
+        """(M,) scores. segments: how many of the positions belong to each sentence."""
+        hidden = inputs.hidden
+        with torch.autocast(hidden.device.type, torch.bfloat16, enabled=hidden.dtype == torch.bfloat16):
+            states = self.read(hidden)
+            if inputs.features is not None:
+                states = states + self.read_features((inputs.features * self.scales).clamp(-4, 4))  # type: ignore[operator]
+            states = F.leaky_relu(states, 0.1)
+            for index, layer in enumerate(self.layers):
+                states = layer(states, Together(segments), index)
+        # Sums of products, not matrix products: a row's bits must not depend on the other rows.
+        scores = (states.float() * self.out).sum(-1)
+        if inputs.features is not None:
+            scores = scores + (inputs.features * self.linear).sum(-1)
+        return scores
+
+
+@dataclass(frozen=True)
+class Sureness:
+    """What the logits say at M positions."""
+
+    best: Tensor
+    """(M,) log-probability of the best word."""
+    second: Tensor
+    """... of the second best."""
+    entropy: Tensor
+    mask: Tensor
+    """Log-probability of the mask."""
+    token: Tensor
+    """(M,) the best word."""
+    total: Tensor
+    """(M,) the logarithm of the distribution's denominator."""
+
+
+def look(logits: Tensor, first_word: int, mask: int) -> tuple[Tensor, ...]:
+    """The fields of `Sureness`, in a few passes over (M, tokens)."""
+    words = logits[:, first_word:]
+    best, token = words.max(-1)
+    places = torch.arange(words.shape[1], device=logits.device)
+    second = torch.where(places == token[:, None], -torch.inf, words).amax(-1)
+    total = logits.logsumexp(-1)
+    logp = logits - total[:, None]
+    entropy = -(logp.exp() * logp).sum(-1)
+    return best - total, second - total, entropy, logits[:, mask] - total, token + first_word, total
+
+
+Look = Callable[[Tensor, int, int], tuple[Tensor, ...]]
+
+
+def read(state: State, kind: str, looking: Look = look) -> Inputs:
+    """What the network sees of a state.
+
+    best, margin, entropy, mask: the model's uncertainty. lead: best less the sentence's highest. twin: the probability
+    of the same word at the masked neighbour. same: the filled neighbour is that word. from left, from right: how far
+    from the ends, as a share of the length. filled: the neighbour is filled (the ends count as filled). leftmost,
+    rightmost: no masked position lies further out. gap: one over the distance to the next filled position.
+    """
+    assert state.hidden is not None
+    if kind == "hidden":
+        return Inputs(state.hidden, None)
+    assert state.logits is not None
+    assert state.where is not None
+    assert state.tokens is not None
+    where, masked = state.where, state.masked
+    width = masked.shape[1]
+    sure = Sureness(*looking(state.logits, state.first_word, state.mask))
+    lead = sure.best - state.spread(sure.best).amax(1)[where // width]
+    follows = F.pad((where[1:] == where[:-1] + 1) & (where[1:] % width != 0), (1, 1))
+    # The best word of position i at the position after it, and of i + 1 at the one before it.
+    right = (state.logits[1:].gather(1, sure.token[:-1, None]).squeeze(1) - sure.total[1:]).exp()
+    left = (state.logits[:-1].gather(1, sure.token[1:, None]).squeeze(1) - sure.total[:-1]).exp()
+    twin_left, twin_right = F.pad(left, (1, 0)) * follows[:-1], F.pad(right, (0, 1)) * follows[1:]
+    words = state.tokens.masked_fill(masked | (state.positions >= state.lengths[:, None]), -1)
+    around = F.pad(words, (1, 1), value=-1).unfold(1, 3, 1).reshape(-1, 3)[where]
+    same_left, same_right = around[:, 0] == sure.token, around[:, 2] == sure.token
+    of_model = (
+        sure.best, sure.best.exp() - sure.second.exp(), sure.entropy, sure.mask, lead,
+        twin_left, twin_right, same_left, same_right,
+    )  # fmt: skip
+    of_place = _surroundings(masked, state.positions, state.lengths).flatten(0, 1)[where]
+    return Inputs(state.hidden, torch.cat([torch.stack([value.float() for value in of_model], 1), of_place], 1))
+
+
+def _surroundings(masked: Tensor, positions: Tensor, lengths: Tensor) -> Tensor:
+    """(B, T, 9): the features that do not depend on the model."""
+    length = lengths[:, None].float()
+    counted = masked.cumsum(1)
+    remaining = counted[:, -1:]
+    filled = F.pad(~masked, (1, 1), value=True)
+    places = torch.arange(filled.shape[1], device=masked.device)
+    before = torch.where(filled, places, -1).cummax(1).values[:, 1:-1]
+    after = torch.where(filled, places, len(places)).flip(1).cummin(1).values.flip(1)[:, 1:-1]
+    here = places[1:-1]
+    shares = (
+        (positions + 1) / (length + 1), (length - positions) / (length + 1), (remaining / length).expand(masked.shape),
+        filled[:, :-2], filled[:, 2:], counted == 1, counted == remaining,
+        1 / (here - before).clamp(min=1), 1 / (after - here).clamp(min=1),
+    )  # fmt: skip
+    return torch.stack([value.float() for value in shares], 2)
+
+
+class LearnedOrder(Order):
+    """A network that scores positions, ready to decode."""
+
+    def __init__(self, scorer: Scorer, name: str = "learned", identity: str = "", looking: Look = look):
+        self.scorer = scorer
+        self.name = name
+        self.needs = "hidden" if scorer.shape.kind == "hidden" else "both"
+        self._identity = identity or name
+        self._looking = looking
+
+    @property
+    def identity(self) -> str:
+        return self._identity
+
+    def inputs(self, state: State) -> Inputs:
+        return read(state, self.scorer.shape.kind, self._looking)
+
+    def scores(self, state: State) -> Tensor:
+        assert state.segments is not None
+        return state.spread(self.scorer(self.inputs(state), state.segments))
+
+
+@register("learned")
+class Learned(Order):
+    """Where a policy network says; `learned` is the model's own, `learned:NAME` another of its, `learned:PATH` any."""
+
+    needs = "hidden"
+
+    def __init__(self, place: str = DEFAULT):
+        self.place = place
+        self._bound: dict[tuple[int, str], LearnedOrder] = {}
+
+    @classmethod
+    def parse(cls, options: str) -> "Learned":
+        return cls(options.strip() or DEFAULT)
+
+    def bind(self, model: Model, direction: str) -> LearnedOrder:
+        key = id(model), direction
+        if key not in self._bound:
+            scorer, about = load_order(find_order(self.place, model, direction))
+            _check(about, model, direction, self.name)
+            identity = f"{self.name}@{about['fingerprint']}"
+            self._bound[key] = LearnedOrder(scorer.to(model.device).eval(), self.name, identity)
+        return self._bound[key]
+
+    def scores(self, state: State) -> Tensor:
+        raise TypeError("a learned order belongs to a model: bind it first")
+
+
+def find_order(place: str, model: Model, direction: str) -> Path:
+    """The folder of a learned order: a path, or the name of one that lies beside the model."""
+    if (Path(place) / CONFIG).exists():
+        return Path(place)
+    beside = model.home / FOLDER if model.home else None
+    for folder in (beside / place / direction, beside / place) if beside else ():
+        if (folder / CONFIG).exists():
+            return folder
+    names = sorted({path.name for path in beside.iterdir() if path.is_dir()}) if beside and beside.is_dir() else []
+    if place == DEFAULT and not names:
+        raise InputError("this model has no learned order; learn one with 'anyorder learn-order'")
+    if place != DEFAULT and (os.sep in place or not names):
+        raise InputError(f"{place}: no learned order there (no {CONFIG})")
+    raise unknown("learned order", place, names)
+
+
+def default_order(model: Model, direction: str) -> str:
+    """`learned` where the model has an order of its own for this direction, else `margin`."""
+    try:
+        find_order(DEFAULT, model, direction)
+    except InputError:
+        return "margin"
+    return "learned"
+
+
+def save_order(scorer: Scorer, folder: Path, model: Model, directions: Sequence[str], **about: Any) -> None:
+    """Write an order; a folder that holds one already is replaced as a whole."""
+    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
+    partial.mkdir(parents=True)
+    weights = to_bytes({name: value.detach().float().cpu().contiguous() for name, value in scorer.state_dict().items()})
+    content = {
+        "format": 1,
+        "policy": asdict(scorer.shape),
+        "features": list(FEATURES) if scorer.shape.kind == "features" else [],
+        "width": scorer.width,
+        "vocabulary": model.vocabulary.fingerprint,
+        "directions": list(directions),
+        "fingerprint": hashlib.sha256(weights).hexdigest()[:8],
+        **about,
+    }
+    (partial / WEIGHTS).write_bytes(weights)
+    (partial / CONFIG).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    replace_folder(partial, folder)
+
+
+def load_order(folder: Path) -> tuple[Scorer, dict[str, Any]]:
+    about = read_json(folder / CONFIG)
+    if about.get("format") != 1:
+        raise InputError(f"{folder / CONFIG}: format {about.get('format')}, expected 1")
+    if about.get("features") not in ([], list(FEATURES)):
+        raise InputError(f"{folder / CONFIG}: was learned with other features; learn it again")
+    try:
+        scorer = Scorer(PolicyShape(**about["policy"]), about["width"])
+        about["directions"], about["vocabulary"], about["fingerprint"]
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{folder / CONFIG}: damaged ({error})") from None
+    weights = read_tensors(folder / WEIGHTS)
+    own = scorer.state_dict()
+    for name in sorted(own.keys() | weights.keys()):
+        if name not in own or name not in weights or own[name].shape != weights[name].shape:
+            raise InputError(f"{folder / WEIGHTS}: does not fit its {CONFIG} at {name}")
+    scorer.load_state_dict(weights)
+    return scorer, about
+
+
+def _check(about: dict[str, Any], model: Model, direction: str, name: str) -> None:
+    if about["vocabulary"] != model.vocabulary.fingerprint or about["width"] != model.config.shape.width:
+        raise InputError(f"order '{name}': was learned for another model")
+    if direction not in about["directions"]:
+        raise InputError(f"order '{name}': was learned for {', '.join(about['directions'])}, not for {direction}")

@@ -1,0 +1,392 @@
+"""Learning the generation order by reinforcement learning (paper, section 3.3).
+
+A frozen model fills a sentence of T masks in T steps. At step i a policy network chooses the position to fill; the
+finished sentence earns a reward R. With returns G_i = gamma^(T-i) R and a baseline b_i the loss is
+
+    - mean (G_i - b_i) log pi(a_i)   + value * mean (v_i - G_i)^2   - entropy * mean H(pi)
+
+over all steps at which there is a choice: the last one is forced, its log-probability and entropy are nought. (The
+paper prints the entropy with a plus; its text and code mean it as a bonus.) The algorithms differ in the baseline and
+in how often they use a rollout:
+
+    a2c   b_i is the value network's guess v_i                                             (Jiang & Bansal 2021)
+    ppo   the same, several epochs on the same rollouts with clipped probability ratios    (Mansimov et al. 2019)
+    rloo  several rollouts of each sentence, b_i is the mean return of the others          (Kool et al. 2019)
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from anyorder.data.batch import pack
+from anyorder.data.store import Side, Split, Store
+from anyorder.decoding.budget import Fixed
+from anyorder.decoding.engine import Request, Work
+from anyorder.decoding.shards import decode_shared
+from anyorder.errors import InputError, unknown
+from anyorder.evaluation.bleu import corpus_bleu
+from anyorder.model.model import Model
+from anyorder.orders import Order, make_order
+from anyorder.orders.learned import LearnedOrder, PolicyShape, Scorer, look, save_order
+from anyorder.training.batches import Cursor, Drawn, draw, random_for, shuffled, weights_by_corpus
+from anyorder.training.loop import Task
+from anyorder.training.rewards import Outcome, Reward, make_reward
+from anyorder.training.rollout import Decisions, Policy, Sampler, edges, roll_out
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What the order learns from."""
+
+    algorithm: Literal["a2c", "ppo", "rloo"] = "rloo"
+    """a2c: one rollout, a value network as baseline (the paper). ppo: the same, clipped, several epochs (Mansimov et
+    al. 2019). rloo: several rollouts of a sentence, each judged by the others."""
+    reward: Literal["bleu", "chrf", "edit-distance", "likelihood"] = "bleu"
+    """What a finished sentence earns: smoothed sentence BLEU on subwords, sentence chrF, minus the edit distance to the
+    reference, or the mean likelihood of its tokens."""
+    each_step: Literal["auto", "yes", "no"] = "auto"
+    """Reward every step by what it changes, not only the finished sentence; auto does so for edit-distance."""
+    sentences: int = 256
+    """Sentences in a batch."""
+    rollouts: int = 0
+    """Orders drawn for each of them; 0 is 8 for rloo and 1 for the others."""
+    gamma: float = 0.999
+    """Discount of rewards that come later."""
+    entropy: float = 0.001
+    """Weight of the entropy bonus (the paper's lambda): how much drawing different orders is worth."""
+    value: float = 1.0
+    """Weight of the value network's squared error (a2c, ppo)."""
+    clip: float = 0.2
+    """How far a probability may move away from the rollout's (ppo)."""
+    epochs: int = 4
+    """Steps of the optimizer on the same rollouts (ppo)."""
+    kl: float = 0.0
+    """Weight of the divergence from a reference order; 0 leaves it out."""
+    reference: str = "margin"
+    """That order; its distribution is the softmax of its scores times --policy.sharpness."""
+    split: str = "auto"
+    """The store's split to learn on; auto is 'order' where there is one (text that the model was not trained on), else
+    'train'."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """How often a corpus's pairs come in an epoch, by name; 1 where nothing is said."""
+    min_length: int = 5
+    """Only pairs with at least so many subwords on both sides."""
+    max_length: int = 30
+    """Only pairs with at most so many subwords on both sides."""
+    validation_sentences: int = 3000
+    """Sentences of the dev split that validation translates, in each direction."""
+    validation_length: int = 30
+    """Only those with at most so many subwords on both sides; 0 takes any."""
+    validation_orders: str = "left-to-right,easy-first,margin"
+    """Orders whose BLEU is shown beside the learned one's."""
+
+    def check(self) -> None:
+        if self.sentences < 1 or self.rollouts < 0 or self.epochs < 1:
+            raise InputError("--learning.sentences and .epochs must be at least 1, .rollouts not negative")
+        if not 0 < self.gamma <= 1:
+            raise InputError(f"--learning.gamma {self.gamma} is not above 0 and at most 1")
+        if self.min_length < 2 or self.max_length < self.min_length:
+            raise InputError("--learning.min_length must be at least 2 (one position leaves no choice) and at most max")
+        if self.algorithm == "rloo" and self.copies < 2:
+            raise InputError("--learning.algorithm rloo needs at least 2 rollouts")
+        if not 0 < self.clip < 1:
+            raise InputError(f"--learning.clip {self.clip} is not between 0 and 1")
+
+    @property
+    def copies(self) -> int:
+        return self.rollouts or (8 if self.algorithm == "rloo" else 1)
+
+    @property
+    def has_value(self) -> bool:
+        return self.algorithm != "rloo"
+
+    @property
+    def rewards_steps(self) -> bool:
+        return self.each_step == "yes" or (self.each_step == "auto" and self.reward == "edit-distance")
+
+
+def returns_of(rewards: Tensor, gamma: float) -> Tensor:
+    """(N, T) rewards of steps to (N, T) discounted sums from each step on."""
+    discount = gamma ** torch.arange(rewards.shape[1], device=rewards.device, dtype=torch.float64)
+    return ((rewards * discount).flip(1).cumsum(1).flip(1) / discount).float()
+
+
+def step_rewards(reward: Reward, outcome: Outcome, each_step: bool) -> Tensor:
+    """(N, T): what every step earns; all of it at the end, or at each step what it changed."""
+    if each_step:
+        return reward.each_step(outcome)
+    rewards = torch.zeros(outcome.ids.shape, device=outcome.ids.device)
+    return rewards.scatter(1, outcome.lengths[:, None] - 1, reward.final(outcome)[:, None])
+
+
+def less_the_others(returns: Tensor, rollouts: int) -> Tensor:
+    """Each return less the mean of the sentence's other rollouts at the same step: (N, T) to (N, T)."""
+    grouped = returns.unflatten(0, (-1, rollouts))
+    others = (grouped.sum(1, keepdim=True) - grouped) / (rollouts - 1)
+    return (grouped - others).flatten(0, 1)
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Decisions and what became of them."""
+
+    made: Decisions
+    returns: Tensor
+    """(D,)"""
+    advantages: Tensor | None
+    """(D,) for rloo; the others subtract the value network's guess, which is learned on the way."""
+    old: Tensor | None
+    """(D,) log-probabilities of what was chosen when it was chosen, for ppo."""
+    old_values: Tensor | None
+    """(D,) for ppo."""
+    report: Tensor
+    """Mean reward and edge share."""
+
+
+class OrderLoss(nn.Module):
+    """The loss of a batch of rollouts."""
+
+    def __init__(self, policy: Policy, learning: Learning):
+        super().__init__()
+        self.policy = policy
+        self.learning = learning
+
+    def forward(self, rollouts: Rollouts) -> tuple[Tensor, Tensor]:
+        """What to descend, and what to report."""
+        how, made = self.learning, rollouts.made
+        log_probs = self.policy.log_probs(made)
+        chosen = log_probs.gather(1, made.chosen[:, None]).squeeze(1)
+        possible = log_probs.masked_fill(log_probs == -torch.inf, 0.0)
+        entropy = -(log_probs.exp() * possible).sum(1).mean()
+        advantages, value_loss = rollouts.advantages, torch.zeros_like(entropy)
+        if how.has_value:
+            values = self.policy.values(made)
+            value_loss = (values - rollouts.returns).square().mean()
+            advantages = rollouts.returns - (values.detach() if rollouts.old_values is None else rollouts.old_values)
+        assert advantages is not None
+        if rollouts.old is None:
+            gain = advantages * chosen
+        else:
+            ratio = (chosen - rollouts.old).exp()
+            gain = torch.minimum(advantages * ratio, advantages * ratio.clamp(1 - how.clip, 1 + how.clip))
+        loss = -gain.mean() + how.value * value_loss - how.entropy * entropy
+        if made.reference is not None:
+            away = possible - made.reference.masked_fill(made.reference == -torch.inf, 0.0)
+            loss = loss + how.kl * (log_probs.exp() * away).sum(1).mean()
+        own = torch.stack([entropy.detach(), loss.detach(), value_loss.detach()])
+        return loss, torch.cat([rollouts.report, own])
+
+
+@dataclass(frozen=True)
+class OrderBatch:
+    """Sentences to roll out, on the host."""
+
+    work: Work
+    references: np.ndarray
+    """(sentences, R) ids, padded."""
+    reference_lengths: np.ndarray
+
+
+class OrderTask(Task[OrderBatch]):
+    """Learn an order for a frozen model."""
+
+    reports = ("reward", "edge share", "entropy", "loss", "value loss")
+    shown = ("reward", "entropy", "edge share")
+    unit = "rollouts"
+    compiles = False
+    learner: Policy
+
+    def __init__(
+        self,
+        store: Store,
+        model: Model,
+        directions: Sequence[str],
+        shape: PolicyShape,
+        learning: Learning,
+        seed: int,
+        compile: bool = False,
+    ):
+        learning.check()
+        shape.check()
+        if model.vocabulary.fingerprint != store.vocabulary.fingerprint:
+            raise InputError(f"wrong vocabulary: {store.path} was not prepared with this model's tokenizer.json")
+        self.model = model.eval().requires_grad_(False)
+        self.learning = learning
+        self.epochs = learning.epochs if learning.algorithm == "ppo" else 1
+        torch.manual_seed(seed)
+        self.learner = Policy(Scorer(shape, model.config.shape.width), learning.has_value)
+        self.module = OrderLoss(self.learner, learning)
+        self._directions = list(dict.fromkeys(directions))
+        self._seed = seed
+        self._reward = make_reward(learning.reward, model.vocabulary)
+        self._reference = make_order(learning.reference) if learning.kl else None
+        self._compiles = compile
+        self._look = torch.compile(look, dynamic=True) if compile else look
+        name = learning.split if learning.split != "auto" else "order" if "order" in store else "train"
+        self._split = store.split(name)
+        self._dev = store.split("dev") if "dev" in store else None
+        self._heuristics = [make_order(one.strip()) for one in learning.validation_orders.split(",") if one.strip()]
+        self._told = False
+        """The heuristics' scores are known."""
+        self._pairs = self._eligible(self._split)
+        if len(self._pairs) == 0:
+            window = f"{learning.min_length} to {learning.max_length}"
+            raise InputError(f"{store.path}: no pair of the split '{name}' has {window} subwords on both sides")
+
+    def _eligible(self, split: Split) -> np.ndarray:
+        """(pairs, 2): number of the direction and of the sentence, within the length window."""
+        how = self.learning
+        found = []
+        for number, direction in enumerate(self._directions):
+            source, target = self._sides(split, direction)
+            shorter = np.minimum(source.lengths, target.lengths)
+            longer = np.maximum(source.lengths, target.lengths)
+            rows = np.flatnonzero((shorter >= how.min_length) & (longer <= how.max_length))
+            found.append(np.stack([np.full_like(rows, number), rows], 1))
+        return np.concatenate(found)
+
+    def _sides(self, split: Split, direction: str) -> tuple[Side, Side]:
+        source, target = self.model.config.direction(direction)
+        names = self.model.config.languages
+        if not split.parallel:
+            raise InputError(f"the split '{split.name}' is not parallel")
+        for language in (names[source], names[target]):
+            if language not in split.sides:
+                raise unknown("language of the store", language, list(split.sides))
+        return split.sides[names[source]], split.sides[names[target]]
+
+    def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[OrderBatch, Cursor]]:
+        size = min(self.learning.sentences, len(self._pairs))
+        corpus = self._split.corpus
+        assert corpus is not None
+        for name in self.learning.weights:
+            if name not in self._split.corpora:
+                raise unknown("corpus", name, self._split.corpora)
+        weights = weights_by_corpus(self._split.corpora, corpus[self._pairs[:, 1]], self.learning.weights)
+
+        def epoch_rows(epoch: int) -> np.ndarray:
+            rows = shuffled(np.arange(len(self._pairs)), weights, random_for(self._seed, "epoch", epoch))
+            # A batch of a few left over sentences would make a step as large as a full one's, and far noisier.
+            return rows[: max(size, len(rows) // size * size)]
+
+        for one, behind in draw(cursor, epoch_rows, np.ones_like, (size, size), self._seed, first, rank, world):
+            yield self._build(one), behind
+
+    def _build(self, drawn: Drawn) -> OrderBatch:
+        number, row = self._pairs[drawn.rows].T
+        languages = np.array([self.model.config.direction(direction) for direction in self._directions])
+        sides = [self._split.sides[language] for language in self.model.config.languages]
+        target_lengths = np.zeros(len(row), np.int64)
+        for language, side in enumerate(sides):
+            own = languages[number, 1] == language
+            target_lengths[own] = side.lengths[row[own]]
+        by_length = np.argsort(-target_lengths, kind="stable")
+        number, row, target_lengths = number[by_length], row[by_length], target_lengths[by_length]
+        source, target = languages[number].T
+        eos = self.model.vocabulary.eos
+        references = pack(sides, target, row, target, eos)
+        padded = np.full((len(row), int(target_lengths.max())), eos, np.int64)
+        padded[np.arange(padded.shape[1]) < target_lengths[:, None]] = references.tokens[references.inner]
+        keys = drawn.random.integers(-(1 << 63), (1 << 63) - 1, len(row) * self.learning.copies)
+        work = Work(pack(sides, source, row, source, eos), target_lengths, target, keys, self.learning.copies)
+        return OrderBatch(work, padded, target_lengths)
+
+    def gather(self, batch: OrderBatch, device: torch.device) -> dict[str, Any]:
+        how, policy = self.learning, self.learner
+        order = LearnedOrder(policy.scorer, looking=self._look)
+        sampler = Sampler(order, how.has_value, self._reference, policy.scorer.shape.sharpness)
+        made, outcome = roll_out(self._frozen(device), batch.work, sampler, batch.references, batch.reference_lengths)
+        with torch.no_grad():
+            rewards = step_rewards(self._reward, outcome, how.rewards_steps)
+            returns = returns_of(rewards, how.gamma)
+            at = made.rollout, made.step
+            advantages = less_the_others(returns, how.copies)[at] if not how.has_value else None
+            old = old_values = None
+            if self.epochs > 1:
+                old = policy.log_probs(made).gather(1, made.chosen[:, None]).squeeze(1)
+                old_values = policy.values(made)
+            at_edge = edges(outcome.steps, outcome.lengths).sum() / outcome.lengths.sum()
+            report = torch.stack([rewards.sum(1).mean(), at_edge])
+        return {"rollouts": Rollouts(made, returns[at], advantages, old, old_values, report)}
+
+    def _frozen(self, device: torch.device) -> Model:
+        if self.model.device != device:
+            self.model.to(device=device, dtype=torch.bfloat16 if device.type == "cuda" else torch.float32)
+            if self._compiles:
+                self.model.transformer.fuse()
+        return self.model
+
+    def cost(self, batch: OrderBatch) -> tuple[int, float]:
+        lengths = batch.work.lengths.astype(np.float64)
+        copies, shape = batch.work.copies, self.model.config.shape
+        square = float(shape.width**2)
+        run = copies * float((lengths * (lengths + 2)).sum()) + len(batch.work.sources.tokens)
+        masked = copies * float((lengths * (lengths + 1)).sum()) / 2
+        predicted = copies * float(lengths.sum()) if self.learner.scorer.shape.kind == "hidden" else masked
+        products = run * (12 * (shape.layers - 1) + 2) * square + masked * 10 * square
+        products += predicted * shape.width * self.model.config.tokens
+        return len(lengths) * copies, 2 * products
+
+    def validate(self, average: nn.Module) -> dict[str, float]:
+        """BLEU and edge share of the learned order, positions chosen greedily; and once the heuristics' BLEU."""
+        if self._dev is None:
+            return {}
+        assert isinstance(average, Policy)
+        device = next(average.parameters()).device
+        scores: dict[str, float] = {}
+        for direction in self._directions:
+            bleu, edge = self._translate(LearnedOrder(average.scorer), direction, device)
+            scores |= {f"bleu {direction}": bleu, f"edge share {direction}": edge}
+            if not self._told:
+                for order in self._heuristics:
+                    scores[f"{order.name} {direction}"] = self._translate(order, direction, device)[0]
+        self._told = True
+        return scores
+
+    def _translate(self, order: Order, direction: str, device: torch.device) -> tuple[float, float]:
+        assert self._dev is not None
+        source, target = self._sides(self._dev, direction)
+        model = self._frozen(device)
+        limit = self.learning.validation_length or model.config.shape.positions - 2
+        rows = np.flatnonzero(np.maximum(source.lengths, target.lengths) <= limit)[: self.learning.validation_sentences]
+        requests = [Request(np.asarray(source[i], np.int64), int(target.lengths[i])) for i in rows]
+        filled = decode_shared(model, requests, direction, order.bind(model, direction), Fixed(1))
+        vocabulary = model.vocabulary
+        bleu = corpus_bleu(
+            [" ".join(vocabulary.words(one.ids)) for one in filled],
+            [" ".join(vocabulary.words(target[i])) for i in rows],
+        )
+        return bleu, edge_share([one.steps for one in filled])
+
+    def merit(self, scores: dict[str, float]) -> float:
+        own = [score for name, score in scores.items() if name.startswith("bleu ")]
+        return sum(own) / len(own)
+
+    def save(self, average: nn.Module, out: Path) -> None:
+        assert isinstance(average, Policy)
+        about = {"learning": asdict(self.learning), "seed": self._seed}
+        save_order(average.scorer, out / "order", self.model, self._directions, **about)
+
+    def fingerprint(self) -> dict[str, object]:
+        return {
+            "objective": "order",
+            "vocabulary": self.model.vocabulary.fingerprint,
+            "pairs": len(self._pairs),
+            "directions": self._directions,
+            "policy": asdict(self.learner.scorer.shape),
+            "learning": asdict(self.learning),
+        }
+
+
+def edge_share(steps: Sequence[np.ndarray]) -> float:
+    """Over all sentences, the share of positions that were filled as the leftmost or the rightmost masked one."""
+    at_edge = sum(
+        np.count_nonzero((one == np.maximum.accumulate(one)) | (one == np.maximum.accumulate(one[::-1])[::-1]))
+        for one in steps
+    )
+    return at_edge / max(1, sum(map(len, steps)))
