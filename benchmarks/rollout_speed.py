@@ -34,7 +34,7 @@ def on_store(store: Store, model: Model, kind: str, algorithm: str, options: arg
     cuda = model.device.type == "cuda"
     learning = Learning(algorithm=algorithm, sentences=options.rollouts // (8 if algorithm == "rloo" else 1))
     shape = PolicyShape(kind=kind, attention=options.attention)
-    task = OrderTask(store, model, ["de-en"], shape, learning, 1, compile=cuda)
+    task = OrderTask(store, model, ["de-en"], shape, learning, 1, compile=cuda and not options.eager)
     policy = task.learner.to(model.device)
     optimizer = torch.optim.AdamW(policy.parameters(), 1e-4)
     batches = task.batches(Cursor(), 0, 0, 1)
@@ -131,6 +131,7 @@ def main() -> None:
     parser.add_argument("--paper", action="store_true")
     parser.add_argument("--rollouts", type=int, default=4096, help="rollouts in a batch")
     parser.add_argument("--batches", type=int, default=5)
+    parser.add_argument("--eager", action="store_true", help="compile nothing")
     parser.add_argument("--profile", action="store_true", help="also print where the time of one batch goes")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -8,6 +8,7 @@ SPLIT.corpus.npy          which corpus each line came from (uint8)
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from anyorder.data.ragged import starts_of
 from anyorder.data.text import TextRules
 from anyorder.data.vocab import Vocabulary
 from anyorder.errors import InputError, unknown
@@ -62,6 +64,23 @@ class Split:
     @property
     def parallel(self) -> bool:
         return self.corpus is not None
+
+
+def join(splits: Sequence[Split]) -> Split:
+    """Parallel splits of one store, end to end."""
+    if any(not split.parallel for split in splits):
+        raise InputError(f"the split '{next(one.name for one in splits if not one.parallel)}' is not parallel")
+    if len(splits) == 1:
+        return splits[0]
+    corpora = tuple(dict.fromkeys(name for split in splits for name in split.corpora))
+    sides = {}
+    for language in splits[0].sides:
+        parts = [split.sides[language] for split in splits]
+        before = starts_of(np.array([len(part.ids) for part in parts]))
+        ends = [part.ends + start for part, start in zip(parts, before, strict=True)]
+        sides[language] = Side(np.concatenate([part.ids for part in parts]), np.concatenate(ends))
+    numbers = [np.array([corpora.index(name) for name in split.corpora])[split.corpus] for split in splits]
+    return Split(",".join(split.name for split in splits), sides, corpora, np.concatenate(numbers))
 
 
 class Store:

@@ -79,11 +79,6 @@ class Transformer(nn.Module):
         last = self.layers[-1](below, pattern, len(self.layers) - 1, at)
         return Hidden(last, below)
 
-    def fuse(self) -> None:
-        """Compile what lies between two attentions, for batches of any size. Worth it for long runs only."""
-        for layer in self.layers:
-            layer.finish = torch.compile(layer.finish, dynamic=True)  # type: ignore[assignment, arg-type]
-
     def below_last(self, tokens: Tensor, positions: Tensor, languages: Tensor, pattern: Pattern) -> Tensor:
         """Everything but the last layer: (tokens, width)."""
         states = self.tokens(tokens) + self.positions(positions)

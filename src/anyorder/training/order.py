@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.data.batch import pack
-from anyorder.data.store import Side, Split, Store
+from anyorder.data.store import Side, Split, Store, join
 from anyorder.decoding.budget import Fixed
 from anyorder.decoding.engine import Request, Work
 from anyorder.decoding.shards import decode_shared
@@ -70,8 +70,8 @@ class Learning:
     reference: str = "margin"
     """That order; its distribution is the softmax of its scores times --policy.sharpness."""
     split: str = "auto"
-    """The store's split to learn on; auto is 'order' where there is one (text that the model was not trained on), else
-    'train'."""
+    """The store's split to learn on, or several, separated by commas; auto is 'order' where there is one (text that the
+    model was not trained on), else 'train'."""
     weights: dict[str, float] = field(default_factory=dict)
     """How often a corpus's pairs come in an epoch, by name; 1 where nothing is said."""
     min_length: int = 5
@@ -146,6 +146,22 @@ class Rollouts:
     """(D,) for ppo."""
     report: Tensor
     """Mean reward and edge share."""
+
+
+def judge(made: Decisions, outcome: Outcome, policy: Policy, reward: Reward, how: Learning) -> Rollouts:
+    """What the decisions were worth, and all that the loss needs to know of it."""
+    with torch.no_grad():
+        rewards = step_rewards(reward, outcome, how.rewards_steps)
+        returns = returns_of(rewards, how.gamma)
+        at = made.rollout, made.step
+        advantages = None if how.has_value else less_the_others(returns, how.copies)[at]
+        old = old_values = None
+        if how.algorithm == "ppo":
+            old = policy.log_probs(made).gather(1, made.chosen[:, None]).squeeze(1)
+            old_values = policy.values(made)
+        at_edge = edges(outcome.steps, outcome.lengths).sum() / outcome.lengths.sum()
+        report = torch.stack([rewards.sum(1).mean(), at_edge])
+    return Rollouts(made, returns[at], advantages, old, old_values, report)
 
 
 class OrderLoss(nn.Module):
@@ -225,10 +241,9 @@ class OrderTask(Task[OrderBatch]):
         self._seed = seed
         self._reward = make_reward(learning.reward, model.vocabulary)
         self._reference = make_order(learning.reference) if learning.kl else None
-        self._compiles = compile
         self._look = torch.compile(look, dynamic=True) if compile else look
         name = learning.split if learning.split != "auto" else "order" if "order" in store else "train"
-        self._split = store.split(name)
+        self._split = join([store.split(part.strip()) for part in name.split(",")])
         self._dev = store.split("dev") if "dev" in store else None
         self._heuristics = [make_order(one.strip()) for one in learning.validation_orders.split(",") if one.strip()]
         self._told = False
@@ -253,8 +268,6 @@ class OrderTask(Task[OrderBatch]):
     def _sides(self, split: Split, direction: str) -> tuple[Side, Side]:
         source, target = self.model.config.direction(direction)
         names = self.model.config.languages
-        if not split.parallel:
-            raise InputError(f"the split '{split.name}' is not parallel")
         for language in (names[source], names[target]):
             if language not in split.sides:
                 raise unknown("language of the store", language, list(split.sides))
@@ -301,24 +314,11 @@ class OrderTask(Task[OrderBatch]):
         order = LearnedOrder(policy.scorer, looking=self._look)
         sampler = Sampler(order, how.has_value, self._reference, policy.scorer.shape.sharpness)
         made, outcome = roll_out(self._frozen(device), batch.work, sampler, batch.references, batch.reference_lengths)
-        with torch.no_grad():
-            rewards = step_rewards(self._reward, outcome, how.rewards_steps)
-            returns = returns_of(rewards, how.gamma)
-            at = made.rollout, made.step
-            advantages = less_the_others(returns, how.copies)[at] if not how.has_value else None
-            old = old_values = None
-            if self.epochs > 1:
-                old = policy.log_probs(made).gather(1, made.chosen[:, None]).squeeze(1)
-                old_values = policy.values(made)
-            at_edge = edges(outcome.steps, outcome.lengths).sum() / outcome.lengths.sum()
-            report = torch.stack([rewards.sum(1).mean(), at_edge])
-        return {"rollouts": Rollouts(made, returns[at], advantages, old, old_values, report)}
+        return {"rollouts": judge(made, outcome, policy, self._reward, how)}
 
     def _frozen(self, device: torch.device) -> Model:
         if self.model.device != device:
             self.model.to(device=device, dtype=torch.bfloat16 if device.type == "cuda" else torch.float32)
-            if self._compiles:
-                self.model.transformer.fuse()
         return self.model
 
     def cost(self, batch: OrderBatch) -> tuple[int, float]:

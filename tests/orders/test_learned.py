@@ -1,0 +1,183 @@
+"""Learned orders: what the network sees, that it starts as a heuristic, that it is saved, found and refused by name."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from anyorder.data.vocab import Vocabulary
+from anyorder.decoding.budget import make_budget
+from anyorder.decoding.engine import Request, decode
+from anyorder.errors import InputError
+from anyorder.model.attention import Segments
+from anyorder.model.model import Model
+from anyorder.orders import State, make_order
+from anyorder.orders.learned import (
+    FEATURES,
+    STARTS,
+    Inputs,
+    LearnedOrder,
+    PolicyShape,
+    Scorer,
+    default_order,
+    read,
+    save_order,
+)
+from tests.conftest import tiny
+
+MASK, FIRST_WORD = 5, 6
+
+
+def requests(model: Model, count: int = 8) -> list[Request]:
+    draw = np.random.default_rng(3)
+    low, high = model.vocabulary.first_word, len(model.vocabulary)
+    return [Request(draw.integers(low, high, draw.integers(1, 12)), int(draw.integers(1, 12)), i) for i in range(count)]
+
+
+def scorer(model: Model, **shape: object) -> Scorer:
+    torch.manual_seed(5)
+    made = Scorer(PolicyShape(**{"size": 64, **shape}), model.config.shape.width)  # type: ignore[arg-type]
+    return made.eval()
+
+
+@pytest.mark.parametrize("start", [name for name in STARTS if name != "none"])
+def test_it_starts_as_the_heuristic(model: Model, start: str) -> None:
+    learned = LearnedOrder(scorer(model, kind="features", start=start, attention=1))
+    ours = decode(model, requests(model), "de-en", learned, make_budget("one"))
+    theirs = decode(model, requests(model), "de-en", make_order(start), make_budget("one"))
+    assert all((a.steps == b.steps).all() and (a.ids == b.ids).all() for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["hidden", "features"])
+@pytest.mark.parametrize("attention", [0, 1])
+@pytest.mark.usefixtures("two_threads")
+def test_a_trajectory_does_not_depend_on_its_batch(model: Model, kind: str, attention: int) -> None:
+    network = scorer(model, kind=kind, attention=attention)
+    torch.nn.init.normal_(network.out)
+    order, budget = LearnedOrder(network), make_budget("one")
+    together = decode(model, requests(model), "de-en", order, budget)
+    for request, one in zip(requests(model), together, strict=True):
+        alone = decode(model, [request], "de-en", order, budget)[0]
+        assert (alone.ids == one.ids).all()
+        assert (alone.steps == one.steps).all()
+        assert (alone.logprobs == one.logprobs).all()
+        assert sorted(one.steps) == list(range(1, request.length + 1))
+    assert any((one.steps != np.arange(1, len(one.steps) + 1)).any() for one in together)
+
+
+def test_what_the_network_sees() -> None:
+    """Two sentences of 5 and 3 positions; in the first, positions 0 and 3 are filled; in the second, position 2."""
+    masked = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 0, 0, 0]], dtype=torch.bool)
+    tokens = torch.tensor([[8, MASK, MASK, 9, MASK], [MASK, MASK, 7, 99, 99]])
+    where = torch.tensor([1, 2, 4, 5, 6])
+    draw = torch.Generator().manual_seed(1)
+    logits = torch.randn(5, 10, generator=draw)
+    logits[0, 8] = 9.0  # position 1 wants the word that stands to its left
+    logits[1, 9] = 9.0  # position 2 wants the word that stands to its right
+    logits[4, 7] = 9.0
+    hidden = torch.randn(5, 4, generator=draw)
+    state = State(
+        masked, torch.tensor([5, 3]), torch.zeros(2, dtype=torch.int64), 2, where,
+        Segments.of(np.array([3, 2])), tokens, hidden, logits, mask=MASK, first_word=FIRST_WORD,
+    )  # fmt: skip
+    inputs = read(state, "features")
+    assert inputs.hidden is hidden
+    assert inputs.features is not None
+    seen = dict(zip(FEATURES, inputs.features.T, strict=True))
+    logp = logits.log_softmax(-1)
+    words = logp[:, FIRST_WORD:]
+    top = words.topk(2).values
+    assert torch.allclose(seen["best"], top[:, 0], atol=1e-6)
+    assert torch.allclose(seen["margin"], top[:, 0].exp() - top[:, 1].exp(), atol=1e-6)
+    assert torch.allclose(seen["entropy"], -(logp.exp() * logp).sum(-1), atol=1e-6)
+    assert torch.allclose(seen["mask"], logp[:, MASK], atol=1e-6)
+    highest = torch.tensor([top[:3, 0].max()] * 3 + [top[3:, 0].max()] * 2)
+    assert torch.allclose(seen["lead"], top[:, 0] - highest, atol=1e-6)
+    best = words.argmax(-1) + FIRST_WORD
+    p = logp.exp()
+    assert torch.allclose(
+        seen["twin right"], torch.stack([p[1, best[0]], *torch.zeros(2), p[4, best[3]], torch.zeros(())])
+    )
+    assert torch.allclose(
+        seen["twin left"], torch.stack([torch.zeros(()), p[0, best[1]], *torch.zeros(2), p[3, best[4]]])
+    )
+    assert seen["same left"].tolist() == [1, 0, int(best[2] == 9), 0, 0]
+    assert seen["same right"].tolist() == [0, 1, 0, 0, 1]
+    assert torch.allclose(seen["from left"], torch.tensor([2 / 6, 3 / 6, 5 / 6, 1 / 4, 2 / 4]))
+    assert torch.allclose(seen["from right"], torch.tensor([4 / 6, 3 / 6, 1 / 6, 3 / 4, 2 / 4]))
+    assert torch.allclose(seen["share masked"], torch.tensor([3 / 5] * 3 + [2 / 3] * 2))
+    assert seen["filled left"].tolist() == [1, 0, 1, 1, 0]
+    assert seen["filled right"].tolist() == [0, 1, 1, 0, 1]
+    assert seen["leftmost"].tolist() == [1, 0, 0, 1, 0]
+    assert seen["rightmost"].tolist() == [0, 0, 1, 0, 1]
+    assert seen["gap left"].tolist() == [1, 0.5, 1, 1, 0.5]
+    assert seen["gap right"].tolist() == [0.5, 1, 1, 0.5, 1]
+
+
+def test_scores_of_the_hidden_policy_by_hand() -> None:
+    network = Scorer(PolicyShape("hidden"), 64)
+    hidden = torch.randn(7, 64)
+    scores = network(Inputs(hidden, None), Segments.of(np.array([4, 3])))
+    inner = torch.nn.functional.leaky_relu(hidden @ network.read.weight.T + network.read.bias, 0.1)
+    assert torch.allclose(scores, inner @ network.out, atol=1e-6)
+
+
+def test_saved_beside_the_model_it_is_found_by_name(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    tiny(vocabulary).save_pretrained(tmp_path / "model")
+    model = Model.from_pretrained(tmp_path / "model")
+    assert default_order(model, "de-en") == "margin"
+    with pytest.raises(InputError, match="this model has no learned order"):
+        make_order("learned").bind(model, "de-en")
+    network = scorer(model, kind="features", start="max-prob")
+    torch.nn.init.normal_(network.out)
+    save_order(network, tmp_path / "model" / "learned" / "default", model, ["de-en"], seed=3)
+    save_order(network, tmp_path / "model" / "learned" / "other" / "en-de", model, ["en-de"])
+    assert default_order(model, "de-en") == "learned"
+    by_name, by_path = make_order("learned"), make_order(f"learned:{tmp_path}/model/learned/default")
+    budget = make_budget("one")
+    one, two, three = (
+        decode(model, requests(model), "de-en", order, budget)
+        for order in (by_name.bind(model, "de-en"), by_path.bind(model, "de-en"), LearnedOrder(network))
+    )
+    assert all(
+        (a.steps == b.steps).all() and (a.steps == c.steps).all() for a, b, c in zip(one, two, three, strict=True)
+    )
+    bound = by_name.bind(model, "de-en")
+    assert bound is by_name.bind(model, "de-en")
+    assert bound.name == "learned"
+    about = json.loads((tmp_path / "model" / "learned" / "default" / "order.json").read_text())
+    assert bound.identity == f"learned@{about['fingerprint']}"
+    assert about["seed"] == 3
+    assert make_order("learned:other").bind(model, "en-de").name == "learned:other"
+    with pytest.raises(InputError, match="was learned for de-en, not for en-de"):
+        make_order("learned").bind(model, "en-de")
+    with pytest.raises(InputError, match="unknown learned order 'othr': did you mean 'other'"):
+        make_order("learned:othr").bind(model, "de-en")
+
+
+def test_orders_that_do_not_fit_are_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    model = tiny(vocabulary)
+    folder = tmp_path / "order"
+    order = make_order(f"learned:{folder}")
+    with pytest.raises(InputError, match="no learned order there"):
+        order.bind(model, "de-en")
+    save_order(scorer(model, kind="hidden"), folder, model, ["de-en", "en-de"])
+    order.bind(model, "de-en")
+    other = tiny(vocabulary, width=32)
+    with pytest.raises(InputError, match="was learned for another model"):
+        make_order(f"learned:{folder}").bind(other, "de-en")
+    content = (folder / "order.safetensors").read_bytes()
+    (folder / "order.safetensors").write_bytes(content[:100])
+    with pytest.raises(InputError, match="order.safetensors: corrupted"):
+        make_order(f"learned:{folder}").bind(model, "de-en")
+    about = json.loads((folder / "order.json").read_text())
+    for change, message in (
+        ({"format": 9}, "format 9"),
+        ({"policy": {"x": 1}}, "damaged"),
+        ({"features": ["a"]}, "other features"),
+    ):
+        (folder / "order.json").write_text(json.dumps(about | change))
+        with pytest.raises(InputError, match=message):
+            make_order(f"learned:{folder}").bind(model, "de-en")

@@ -1,0 +1,470 @@
+"""Learning an order: the gradient against all orders of a short sentence, the algorithms by hand, whole runs."""
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from anyorder.data.batch import pack_sentences
+from anyorder.data.store import Store
+from anyorder.data.vocab import Vocabulary
+from anyorder.decoding.budget import make_budget
+from anyorder.decoding.engine import Request, Work, decode
+from anyorder.errors import InputError
+from anyorder.model.attention import Places, Segments
+from anyorder.model.conditional import condition
+from anyorder.model.model import Model
+from anyorder.orders import make_order
+from anyorder.orders.learned import Inputs, LearnedOrder, PolicyShape, Scorer
+from anyorder.training.batches import Cursor
+from anyorder.training.order import (
+    Learning,
+    OrderLoss,
+    OrderTask,
+    edge_share,
+    judge,
+    less_the_others,
+    returns_of,
+    step_rewards,
+)
+from anyorder.training.rewards import Outcome, Reward, make_reward
+from anyorder.training.rollout import Policy, Sampler, edges, roll_out
+from tests.conftest import run_cli, tiny
+
+SOURCE = np.array([20, 31, 42, 17])
+LENGTH = 3
+
+
+def policy_for(model: Model, kind: str = "hidden", with_value: bool = False, **shape: object) -> Policy:
+    torch.manual_seed(11)
+    policy = Policy(Scorer(PolicyShape(kind, **shape), model.config.shape.width), with_value)  # type: ignore[arg-type]
+    torch.nn.init.normal_(policy.scorer.out, std=0.3)
+    return policy
+
+
+def work(count: int, copies: int, seed: int = 0) -> Work:
+    keys = np.random.default_rng(seed).integers(-(1 << 62), 1 << 62, count * copies)
+    sources = pack_sentences([SOURCE] * count, np.zeros(count, np.int64), 1)
+    return Work(sources, np.full(count, LENGTH), np.ones(count, np.int64), keys, copies)
+
+
+REFERENCE = np.array([[33, 8, 57]])
+
+
+class Distinct(Reward):
+    """Every order of the short sentence earns something else."""
+
+    name = "distinct"
+
+    def final(self, outcome: Outcome) -> Tensor:
+        return ((outcome.steps[:, :LENGTH].float() * torch.tensor([0.1, 0.7, 0.3])) ** 2).sum(1)
+
+
+def exact_gradient(model: Model, policy: Policy, reward: Reward, gamma: float) -> tuple[list[Tensor], float]:
+    """Of the expected loss, by walking through all six orders; and the expected reward. Nothing of the engine is used."""
+    vocabulary = model.vocabulary
+    start = work(1, 1)
+    target = np.array([vocabulary.eos, *[vocabulary.mask] * LENGTH, vocabulary.eos])
+    targets = pack_sentences([target[1:-1]], np.ones(1, np.int64), vocabulary.eos)
+
+    def look(tokens: list[int]) -> tuple[list[int], Tensor]:
+        masked = [i for i in range(LENGTH) if tokens[i] == vocabulary.mask]
+        row = torch.tensor([vocabulary.eos, *tokens, vocabulary.eos])
+        at = Places(torch.tensor(masked) + 1, Segments.of(np.array([len(masked)])))
+        with torch.no_grad():
+            return masked, condition(model, start.sources, targets).hidden(row, at)
+
+    loss, expected = torch.zeros(()), 0.0
+    for order in itertools.permutations(range(LENGTH)):
+        tokens = [vocabulary.mask] * LENGTH
+        chances = []
+        for position in order:
+            masked, hidden = look(tokens)
+            scores = policy.scorer(Inputs(hidden, None), Segments.of(np.array([len(masked)])))
+            chances.append(scores.log_softmax(0)[masked.index(position)])
+            logits = model.logits(hidden[masked.index(position)][None])[0]
+            tokens[position] = int(logits[vocabulary.first_word :].argmax()) + vocabulary.first_word
+        steps = torch.tensor([[order.index(i) + 1 for i in range(LENGTH)]])
+        outcome = Outcome(
+            torch.tensor([tokens]), torch.tensor([LENGTH]), torch.tensor(REFERENCE), torch.tensor([LENGTH]), steps,
+            torch.zeros(1, LENGTH),
+        )  # fmt: skip
+        earned = float(reward.final(outcome))
+        chance = torch.stack(chances).sum().exp().detach()
+        expected += float(chance) * earned
+        for i, log_chance in enumerate(chances[:-1], 1):  # the last step is forced
+            loss = loss - chance * gamma ** (LENGTH - i) * earned * log_chance / (LENGTH - 1)
+    return list(torch.autograd.grad(loss, list(policy.scorer.parameters()))), expected
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo", "rloo"])
+def test_the_estimated_gradient_is_the_exact_one(vocabulary: Vocabulary, algorithm: str) -> None:
+    model = tiny(vocabulary, width=64, layers=2)
+    batches, size = 40, 250
+    how = Learning(algorithm=algorithm, rollouts=size, gamma=0.9, entropy=0.0, value=0.0)  # type: ignore[arg-type]
+    policy = policy_for(model, with_value=how.has_value)
+    exact, expected = exact_gradient(model, policy, Distinct(), how.gamma)
+    loss = OrderLoss(policy, how)
+    parameters = list(policy.scorer.parameters())
+    estimates, earned = [], []
+    for number in range(batches):
+        sampler = Sampler(LearnedOrder(policy.scorer), how.has_value)
+        made, outcome = roll_out(model, work(1, size, number), sampler, REFERENCE, np.array([LENGTH]))
+        rollouts = judge(made, outcome, policy, Distinct(), how)
+        estimates.append([g.flatten() for g in torch.autograd.grad(loss(rollouts)[0], parameters)])
+        earned.append(float(rollouts.report[0]))
+    assert abs(np.mean(earned) - expected) < 4 * np.std(earned) / batches**0.5
+    estimated = torch.stack([torch.cat(one) for one in estimates])
+    true = torch.cat([g.flatten() for g in exact])
+    error = estimated.std(0) / batches**0.5
+    assert true.norm() > 5 * error.norm()  # the estimate is good enough for the comparison to mean something
+    # Where a unit is on (or off) at all positions alike, its bias has no say: nothing but rounding to compare.
+    matters = error > 0.01 * error.max()
+    z = ((estimated.mean(0) - true) / error)[matters]
+    assert z.square().mean() < 2.5  # about 1 if they agree; gradients of one network go up and down together
+    assert z.abs().max() < 6
+    wrong_sign = ((estimated.mean(0) + true) / error)[matters]
+    assert wrong_sign.square().mean() > 25
+
+
+def one_batch(model: Model, policy: Policy, how: Learning, count: int = 3) -> tuple[OrderLoss, object]:
+    sampler = Sampler(LearnedOrder(policy.scorer), how.has_value, make_order(how.reference) if how.kl else None)
+    references = np.repeat(REFERENCE, count, 0)
+    made, outcome = roll_out(model, work(count, how.copies), sampler, references, np.full(count, LENGTH))
+    return OrderLoss(policy, how), judge(made, outcome, policy, Distinct(), how)
+
+
+def test_the_entropy_term_raises_entropy(model: Model) -> None:
+    how = Learning(algorithm="rloo", rollouts=4, entropy=1.0)
+    policy = policy_for(model)
+    loss, rollouts = one_batch(model, policy, how)
+    rollouts.advantages.zero_()  # type: ignore[attr-defined]
+    optimizer = torch.optim.SGD(policy.parameters(), 0.05)
+    entropies = []
+    for _ in range(5):
+        value, report = loss(rollouts)  # type: ignore[arg-type]
+        entropies.append(float(report[2]))
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+    assert entropies == sorted(entropies)
+    assert entropies[-1] > entropies[0] + 1e-4
+
+
+def test_returns_and_advantages_by_hand(model: Model) -> None:
+    rewards = torch.tensor([[0.0, 0.0, 0.8], [0.0, 0.4, 0.0]])  # of 3 and 2 steps
+    returns = returns_of(rewards, 0.5)
+    assert torch.allclose(returns, torch.tensor([[0.2, 0.4, 0.8], [0.2, 0.4, 0.0]]))
+    assert torch.allclose(returns_of(torch.tensor([[1.0, -1.0, 2.0]]), 0.5), torch.tensor([[1.0, 0.0, 2.0]]))
+    four = torch.tensor([[1.0], [2.0], [6.0], [5.0], [5.0], [2.0]])
+    assert torch.allclose(less_the_others(four, 3), torch.tensor([[-3.0], [-1.5], [4.5], [1.5], [1.5], [-3.0]]))
+
+    how = Learning(algorithm="a2c", rollouts=2, gamma=0.5, entropy=0.0, value=1.0)
+    policy = policy_for(model, with_value=True)
+    loss, rollouts = one_batch(model, policy, how, count=2)
+    made = rollouts.made  # type: ignore[attr-defined]
+    assert made.step.tolist() == [0] * 4 + [1] * 4  # two decisions a rollout: the third is forced
+    assert made.rollout.tolist() == [0, 1, 2, 3] * 2
+    assert made.segments.lengths.tolist() == [3] * 4 + [2] * 4
+    earned = rollouts.returns[4:] / 0.5  # type: ignore[attr-defined]
+    assert torch.allclose(rollouts.returns[:4], earned * 0.25)  # type: ignore[attr-defined]
+    values, log_probs = policy.values(made), policy.log_probs(made)
+    chosen = log_probs[torch.arange(8), made.chosen]
+    by_hand = -((rollouts.returns - values.detach()) * chosen).mean() + (values - rollouts.returns).square().mean()  # type: ignore[attr-defined]
+    assert torch.allclose(loss(rollouts)[0], by_hand)  # type: ignore[arg-type]
+
+
+def test_ppo_begins_like_a2c_and_stops_at_the_clip(model: Model) -> None:
+    policy = policy_for(model, with_value=True)
+    grads = []
+    for algorithm in ("a2c", "ppo"):
+        loss, rollouts = one_batch(model, policy, Learning(algorithm=algorithm, rollouts=4, entropy=0.01))  # type: ignore[arg-type]
+        grads.append(torch.autograd.grad(loss(rollouts)[0], list(policy.scorer.parameters())))  # type: ignore[arg-type]
+    for a, b in zip(*grads, strict=True):
+        assert torch.allclose(a, b, atol=1e-7)
+    loss, rollouts = one_batch(model, policy, Learning(algorithm="ppo", rollouts=4, entropy=0.0, value=0.0))
+    # Every probability has already moved beyond the clip in the direction that its advantage wants.
+    better = rollouts.returns > rollouts.old_values  # type: ignore[attr-defined]
+    rollouts.old.add_(torch.where(better, -0.5, 0.5))  # type: ignore[attr-defined]
+    still = torch.autograd.grad(loss(rollouts)[0], list(policy.scorer.parameters()))  # type: ignore[arg-type]
+    assert all((g == 0).all() for g in still)
+
+
+def test_divergence_from_the_reference_order(vocabulary: Vocabulary) -> None:
+    model = tiny(vocabulary)
+    same = Policy(Scorer(PolicyShape("features", start="margin", sharpness=1.0), 64), with_value=False)
+    terms = []
+    for policy in (same, policy_for(model, "features", start="margin", sharpness=1.0)):
+        for kl in (1.0, 0.0):
+            how = Learning(rollouts=4, entropy=0.0, kl=kl, reference="margin")
+            loss, rollouts = one_batch(model, policy, how)
+            terms.append(float(loss(rollouts)[0].detach()))  # type: ignore[arg-type]
+    assert terms[0] == pytest.approx(terms[1], abs=1e-6)  # the start is the reference
+    assert terms[2] > terms[3] + 1e-3
+
+
+@pytest.mark.parametrize("kind", ["hidden", "features"])
+def test_copies_of_a_sentence_are_rollouts_of_their_own(model: Model, kind: str) -> None:
+    """The first step is shared by the copies, sources are computed once; each copy is what it would be alone."""
+    policy = policy_for(model, kind, with_value=True)
+    draw = np.random.default_rng(1)
+    sources = [draw.integers(10, 100, n) for n in (4, 9, 2)]
+    lengths, languages = np.array([9, 5, 2]), np.array([1, 0, 1])
+    keys = draw.integers(-(1 << 62), 1 << 62, 12)
+    packed = pack_sentences(sources, 1 - languages, model.vocabulary.eos)
+    references, zeros = np.zeros((3, 9), np.int64), np.array([9, 5, 2])
+    sampler = Sampler(LearnedOrder(policy.scorer), with_opening=True)
+    made, together = roll_out(model, Work(packed, lengths, languages, keys, 4), sampler, references, zeros)
+    assert len({tuple(row) for row in together.steps[:4].tolist()}) > 1
+    decisions = 0
+    for i in range(3):
+        for k in range(4):
+            one = pack_sentences([sources[i]], 1 - languages[[i]], model.vocabulary.eos)
+            job = Work(one, lengths[[i]], languages[[i]], keys[[i * 4 + k]])
+            alone_sampler = Sampler(LearnedOrder(policy.scorer), with_opening=True)
+            alone_made, alone = roll_out(model, job, alone_sampler, references[:1], zeros[[i]])
+            n = lengths[i]
+            assert (together.steps[i * 4 + k, :n] == alone.steps[0]).all()
+            assert (together.ids[i * 4 + k, :n] == alone.ids[0]).all()
+            assert (together.logprobs[i * 4 + k, :n] == alone.logprobs[0]).all()
+            own = made.rollout == i * 4 + k
+            assert (made.chosen[own] == alone_made.chosen).all()
+            assert (made.opening[own] == alone_made.opening).all()  # type: ignore[index]
+            chances = policy.log_probs(made)[own].gather(1, made.chosen[own][:, None])
+            assert torch.allclose(
+                chances, policy.log_probs(alone_made).gather(1, alone_made.chosen[:, None]), atol=1e-5
+            )
+            decisions += n - 1
+    assert len(made.chosen) == decisions
+
+
+def test_positions_are_drawn_from_the_policy(model: Model) -> None:
+    policy = policy_for(model)
+    sampler = Sampler(LearnedOrder(policy.scorer), with_opening=False)
+    made, _ = roll_out(model, work(1, 4000), sampler, REFERENCE, np.array([LENGTH]))
+    first = made.step == 0
+    expected = policy.log_probs(made)[first][0].exp()
+    seen = torch.bincount(made.chosen[first], minlength=LENGTH) / 4000
+    assert (seen - expected).abs().max() < 4 * (0.25 / 4000) ** 0.5
+    assert expected.max() < 0.9
+
+
+def test_edges() -> None:
+    steps = torch.tensor([[1, 3, 5, 4, 2], [2, 1, 3, 0, 0], [3, 1, 2, 4, 5]])
+    lengths = torch.tensor([5, 3, 5])
+    marked = edges(steps, lengths)
+    assert marked.tolist() == [
+        [True] * 5,
+        [True, False, True, False, False],
+        [True, False, False, True, True],
+    ]
+    shares = [edge_share([row[:n].numpy()]) for row, n in zip(steps, lengths.tolist(), strict=True)]
+    assert shares == pytest.approx([1.0, 2 / 3, 3 / 5])
+    for order in itertools.permutations(range(1, 7)):
+        brute = 0
+        for step in range(1, 7):
+            left = [i for i in range(6) if order[i] >= step]
+            brute += order.index(step) in (left[0], left[-1])
+        assert edge_share([np.array(order)]) == pytest.approx(brute / 6)
+
+
+def test_rewards_at_the_end_or_at_each_step(vocabulary: Vocabulary) -> None:
+    outcome = Outcome(
+        torch.tensor([[7, 8, 9], [7, 9, 0]]), torch.tensor([3, 2]), torch.tensor([[7, 8, 8], [7, 8, 0]]),
+        torch.tensor([3, 2]), torch.tensor([[2, 3, 1], [1, 2, 0]]), torch.zeros(2, 3),
+    )  # fmt: skip
+    distance = make_reward("edit-distance", vocabulary)
+    assert step_rewards(distance, outcome, True).tolist() == [[0, 1, 1], [1, 0, 0]]
+    assert step_rewards(distance, outcome, False).tolist() == [[0, 0, -1], [0, -1, 0]]
+    assert Learning(reward="edit-distance").rewards_steps
+    assert not Learning().rewards_steps
+
+
+class RightToLeft(Reward):
+    """The share of pairs of positions of which the right one came first: only one order earns everything."""
+
+    name = "right-to-left"
+
+    def final(self, outcome: Outcome) -> Tensor:
+        places = torch.arange(outcome.steps.shape[1])
+        pairs = (places[:, None] < places) & (places < outcome.lengths[:, None, None])
+        right_first = (outcome.steps[:, None, :] < outcome.steps[:, :, None]) & pairs
+        return right_first.sum((1, 2)) / pairs.sum((1, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algorithm", "kind"), [("rloo", "hidden"), ("a2c", "hidden"), ("ppo", "features")])
+def test_it_finds_the_one_right_order(store: Store, algorithm: str, kind: str) -> None:
+    """Within a minute, from nothing: greedily followed, the order is the right one in three sentences of four."""
+    started = time.monotonic()
+    model = tiny(store.vocabulary, width=64, layers=2)
+    with torch.no_grad():
+        model.transformer.positions.weight.mul_(4)  # hidden states that tell where they are
+    how = Learning(algorithm=algorithm, sentences=32, rollouts=4, entropy=0.003, max_length=12)  # type: ignore[arg-type]
+    task = OrderTask(store, model, ["de-en"], PolicyShape(kind, start="none"), how, seed=1)  # type: ignore[arg-type]
+    task._reward = RightToLeft()
+    optimizer = torch.optim.AdamW(task.learner.parameters(), 5e-3)
+    batches = task.batches(Cursor(), 0, 0, 1)
+    dev = store.split("dev").sides
+    rows = [i for i in range(60) if dev["en"].lengths[i] <= 12]
+    asked = [Request(np.asarray(dev["de"][i], np.int64), int(dev["en"].lengths[i])) for i in rows]
+    share = 0.0
+    while share < 0.75:
+        assert time.monotonic() - started < 60, share
+        for _ in range(10):
+            gathered = task.gather(next(batches)[0], torch.device("cpu"))
+            for _ in range(task.epochs):
+                loss, _ = task.module(**gathered)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        filled = decode(model, asked, "de-en", LearnedOrder(task.learner.scorer), make_budget("one"))
+        share = float(np.mean([(np.diff(one.steps) < 0).all() for one in filled]))
+
+
+# Whole runs of the command.
+
+
+@pytest.fixture(scope="module")
+def model_folder(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("frozen") / "model"
+    tiny(store.vocabulary, width=64, layers=2).save_pretrained(folder)
+    return folder
+
+
+def command(store: Store, model: Path, out: Path, *more: object) -> list[object]:
+    return [
+        "learn-order", "--model", model, "--data", store.path, "--out", out, "--direction", "de-en",
+        "--learning.sentences", 8, "--learning.rollouts", 2, "--learning.max-length", 16,
+        "--learning.validation-sentences", 5, "--run.device", "cpu", "--run.log-every", 1, "--run.warmup", 1, *more,
+    ]  # fmt: skip
+
+
+def curve(out: Path) -> list[tuple[int, float, float]]:
+    entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [(entry["step"], entry["reward"], entry["loss"]) for entry in entries if "loss" in entry]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["rloo", "ppo"])
+def test_killed_and_resumed_it_learns_the_same(
+    store: Store, model_folder: Path, tmp_path: Path, algorithm: str
+) -> None:
+    steps = 24
+    more = ["--run.steps", steps, "--run.save-every", 1, "--run.validate-every", 9, "--learning.algorithm", algorithm]
+    assert run_cli(*command(store, model_folder, tmp_path / "unbroken", *more)).returncode == 0
+    broken, draw, kills = tmp_path / "broken", random.Random(2), 0
+    for target in sorted(draw.sample(range(2, steps - 2), 3)):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "anyorder", *map(str, command(store, model_folder, broken, *more, "--resume"))],
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        log = broken / "log.jsonl"
+        while process.poll() is None and not (log.exists() and f'"step": {target},' in log.read_text()):
+            time.sleep(0.002)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+    assert kills == 3
+    finished = run_cli(*command(store, model_folder, broken, *more, "--resume"))
+    assert finished.returncode == 0, finished.stderr
+    for name in ("model", "average", "optimizer"):
+        ours, theirs = (
+            load_file(next(out.glob("checkpoint-*")) / f"{name}.safetensors") for out in (broken, tmp_path / "unbroken")
+        )
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours), name
+    assert curve(broken) == curve(tmp_path / "unbroken")
+    orders = [(out / "order" / "order.safetensors").read_bytes() for out in (broken, tmp_path / "unbroken")]
+    assert orders[0] == orders[1]
+
+
+@pytest.mark.slow
+def test_two_processes_learn_like_one(store: Store, model_folder: Path, tmp_path: Path) -> None:
+    more = ["--run.steps", 12, "--run.batches-per-step", 2, "--run.save-every", 0, "--run.validate-every", 0]
+    more += ["--learning.algorithm", "a2c", "--learning.rollouts", 1]
+    alone = run_cli(*command(store, model_folder, tmp_path / "one", *more))
+    both = run_cli(*command(store, model_folder, tmp_path / "two", *more), processes=2)
+    assert (alone.returncode, both.returncode) == (0, 0), both.stderr
+    one, two = np.array(curve(tmp_path / "one")), np.array(curve(tmp_path / "two"))
+    assert one.shape == two.shape == (12, 3)
+    assert np.abs(one - two).max() < 1e-4
+    ours, theirs = (load_file(tmp_path / name / "order" / "order.safetensors") for name in ("one", "two"))
+    assert max((ours[key] - theirs[key]).abs().max().item() for key in ours) < 1e-4
+
+
+def test_the_result_is_used_by_name(
+    store: Store, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from anyorder.cli import main
+
+    more = ["--run.steps", 2, "--name", "default", "--learning.algorithm", "a2c", "--policy.kind", "hidden"]
+    assert main([str(part) for part in command(store, model_folder, tmp_path / "run", *more)]) == 0
+    captured = capsys.readouterr()
+    assert "left-to-right de-en" in captured.out + captured.err
+    records = tmp_path / "out.jsonl"
+    arguments = ["translate", "--model", model_folder, "--direction", "de-en", "--device", "cpu", "--json", records]
+    assert main([str(part) for part in [*arguments, "Der Hund sieht ein Haus."]]) == 0
+    one = json.loads(records.read_text())
+    assert one["order"] == "learned"
+    assert "order:learned@" in one["signature"]
+    assert (
+        main(
+            [str(part) for part in [*arguments, "--order", f"learned:{tmp_path}/run/order", "Der Hund sieht ein Haus."]]
+        )
+        == 0
+    )
+    assert json.loads(records.read_text())["steps"] == one["steps"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--direction", "de-fr"], "unknown direction 'de-fr'"),
+        (["--learning.min-length", 1], "one position leaves no choice"),
+        (["--learning.min-length", 50, "--learning.max-length", 60], "no pair of the split 'train' has 50 to 60"),
+        (["--learning.split", "trian"], "did you mean 'train'"),
+        (["--learning.rollouts", 1], "rloo needs at least 2 rollouts"),
+        (["--learning.gamma", 0], "gamma 0.0 is not above 0"),
+        (["--policy.size", 100], "not a multiple of 64"),
+        (["--learning.kl", 1, "--learning.reference", "margn"], "did you mean 'margin'"),
+        (["--learning.weights", '{"nws": 2}'], "unknown corpus 'nws'"),
+        (["--name", "a/b"], "not a plain name"),
+    ],
+)
+def test_bad_input(
+    store: Store,
+    model_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: list[object],
+    message: str,
+) -> None:
+    from anyorder.cli import main
+
+    arguments = command(store, model_folder, tmp_path / "run", "--run.steps", 2, *more)
+    assert main([str(part) for part in arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_tokenizer_is_refused(store: Store, tmp_path: Path) -> None:
+    words = Vocabulary.from_merges(
+        {**{name: i for i, name in enumerate(("<s>", "</s>", "<pad>", "<unk>", "<mask>"))}, "a</w>": 5}, []
+    )
+    with pytest.raises(InputError, match="wrong vocabulary"):
+        OrderTask(store, tiny(words), ["de-en"], PolicyShape(), Learning(), seed=1)
