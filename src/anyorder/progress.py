@@ -21,6 +21,13 @@ from rich.text import Text
 console = Console(stderr=True)
 
 
+class Screen(Console):
+    """Standard output. A reader that leaves early ends the command like any other (rich would exit with 1)."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def is_main_process() -> bool:
     """True in the one process that may speak: the first of those that `accelerate launch` or `torchrun` started."""
     return os.environ.get("RANK", "0") == "0"

@@ -41,7 +41,7 @@ def test_help_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == run("--help") == 0
     overview = capsys.readouterr().out
     for verb, about in VERBS.items():
-        assert f"{verb:10} {about}" in overview
+        assert f"{verb:12} {about}" in overview
         with pytest.raises(SystemExit) as leaving:
             run(verb, "--help")
         assert leaving.value.code == 0

@@ -61,3 +61,10 @@ def test_p_values(test: str) -> None:
     assert found[2] < 0.01
     assert p_values(WORSE, systems, REFERENCES, test, samples=300) == found  # type: ignore[arg-type]
     assert p_values(WORSE, [], REFERENCES) == []
+
+
+@pytest.mark.parametrize("test", ["bootstrap", "randomization"])
+def test_equal_scores_differ_by_chance(test: str) -> None:
+    other_errors = [line.replace(REFERENCES[i].split()[-2], "?") for i, line in enumerate(REFERENCES)]
+    same_score = [line.replace("?", "!") for line in other_errors]
+    assert p_values(other_errors, [same_score], REFERENCES, test, samples=50) == [1.0]  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ def test_a_batch_holds_whole_pairs_with_part_of_the_target_hidden(store: Store) 
 @pytest.mark.parametrize("together", [False, True])
 def test_the_loss_is_that_of_one_pair_after_the_other(store: Store, together: bool) -> None:
     task = task_for(store, source_sees_target=together)
-    batch, model = first_batch(task), task.model.eval()
+    batch, model = first_batch(task), task.learner.eval()
     arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
     label_at = torch.full_like(arrays["tokens"], IGNORED)
     label_at[arrays["rows"]] = arrays["labels"]

@@ -1,8 +1,12 @@
 """The command `anyorder`: a verb, and that verb's options. Bad input ends in one line and exit code 2."""
 
+import errno
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 
 from anyorder import __version__
@@ -24,21 +28,54 @@ VERBS = {
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        return _run(arguments)
+        with _clean_up_when_terminated():
+            code = _run(arguments)
+            sys.stdout.flush()
+            return code
     except InputError as error:
-        if is_main_process():
-            verb = f" {arguments[0]}" if arguments and arguments[0] in VERBS else ""
-            print(f"anyorder{verb}: {error}", file=sys.stderr)
+        _refuse(arguments, str(error))
         return 2
     except BrokenPipeError:
-        # The reader of our output has gone; Python would complain once more when it closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         return 141
+    except OSError as error:  # a full disk, a place that may not be read or written
+        if error.errno == errno.ENOSPC and error.filename is None:
+            _give_up_output()
+        reason = error.strerror or str(error)
+        _refuse(arguments, f"{error.filename}: {reason}" if error.filename else reason)
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     finally:
         _part_from_other_processes()
+
+
+def _refuse(arguments: list[str], line: str) -> None:
+    if is_main_process():
+        verb = f" {arguments[0]}" if arguments and arguments[0] in VERBS else ""
+        print(f"anyorder{verb}: {line}", file=sys.stderr)
+
+
+def _give_up_output() -> None:
+    """Nobody takes our output; Python would complain once more when it closes the stream."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def _clean_up_when_terminated() -> Iterator[None]:
+    """SIGTERM ends the command as Ctrl-C does: half-written files are removed on the way out.
+
+    Not where a launcher started several processes: one that waits for another would not hear it.
+    """
+    if threading.current_thread() is not threading.main_thread() or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(arguments: list[str]) -> int:

@@ -1,18 +1,15 @@
 """`anyorder evaluate`: orders times length limits, scored."""
 
 import json as json_format
-import os
 from pathlib import Path
 
-from rich.console import Console
-
 from anyorder import progress
-from anyorder.cli.start import Device, open_translator
+from anyorder.cli.start import Device, open_translator, whole_file
 from anyorder.data.corpus import read_parallel
 from anyorder.decoding.manner import Manner
-from anyorder.errors import InputError
+from anyorder.errors import InputError, check_number
 from anyorder.evaluation.significance import Test
-from anyorder.evaluation.tables import Evaluation, encode_pairs
+from anyorder.evaluation.tables import encode_pairs
 from anyorder.evaluation.tables import evaluate as evaluate_orders
 from anyorder.model.checkpoint import find
 from anyorder.orders import make_order, split_orders
@@ -58,7 +55,7 @@ def evaluate(
         limit: Only the first so many pairs.
         against: The order that p-values compare with; the first one if not given.
         test: bootstrap (paired bootstrap resampling) or randomization (paired approximate randomization).
-        samples: Resamplings of the test.
+        samples: Resamplings of the test; at least 20, or no p-value could fall below 0.05.
         seed: For orders that draw lots.
         device: Where to run.
         batch_tokens: Target tokens under way together; results do not depend on it.
@@ -69,34 +66,33 @@ def evaluate(
         make_order(name)
     how = Manner.of(names[0], budget, length, seed, batch_tokens)
     limits = [_limit(part) for part in max_length.split(",")]
+    check_number("--limit", limit, least=1)
+    check_number("--samples", samples, least=20)
     if (source is None) != (reference is None):
         raise InputError("--source and --reference go together")
-    translator = open_translator(model, device)
-    from_language, to_language = direction_languages(translator.model, direction)
-    if source is None or reference is None:
-        folder = find(model)
-        source, reference = folder / f"sample.{from_language}", folder / f"sample.{to_language}"
-        if not source.exists() or not reference.exists():
-            raise InputError(f"{model} comes without a sample: give --source and --reference")
-    rows = list(read_parallel((source, reference)))[:limit]
-    if not rows:
-        raise InputError(f"{source}: is empty")
-    texts, references = zip(*rows, strict=True)
-    pairs = encode_pairs(translator, direction, texts, references, (str(source), str(reference)))
-    with progress.bar("decoding", len(rows) * len(names), "sentences") as bar:
-        result = evaluate_orders(translator, pairs, direction, names, limits, how, against, test, samples, bar.advance)
+    with whole_file(json) as file:
+        translator = open_translator(model, device)
+        from_language, to_language = direction_languages(translator.model, direction)
+        if source is None or reference is None:
+            folder = find(model)
+            source, reference = folder / f"sample.{from_language}", folder / f"sample.{to_language}"
+            if not source.exists() or not reference.exists():
+                raise InputError(f"{model} comes without a sample: give --source and --reference")
+        rows = list(read_parallel((source, reference)))[:limit]
+        if not rows:
+            raise InputError(f"{source}: is empty")
+        texts, references = zip(*rows, strict=True)
+        pairs = encode_pairs(translator, direction, texts, references, (str(source), str(reference)))
+        with progress.bar("decoding", len(rows) * len(names), "sentences") as bar:
+            result = evaluate_orders(
+                translator, pairs, direction, names, limits, how, against, test, samples, bar.advance
+            )
+        if file:
+            file.write(json_format.dumps(result.as_json(), indent=2) + "\n")
     if progress.is_main_process():
-        _show(result, against or names[0], json)
-
-
-def _show(result: Evaluation, against: str, json: Path | None) -> None:
-    console = Console()
-    console.print(evaluation_table(result, against))
-    console.print(result.signature, highlight=False, soft_wrap=True)
-    if json:
-        partial = json.with_name(f"{json.name}.partial-{os.getpid()}")
-        partial.write_text(json_format.dumps(result.as_json(), indent=2) + "\n", encoding="utf-8")
-        partial.replace(json)
+        screen = progress.Screen()
+        screen.print(evaluation_table(result, against or names[0]))
+        screen.print(result.signature, highlight=False, soft_wrap=True)
 
 
 def _limit(text: str) -> int | None:

@@ -1,7 +1,8 @@
 """`anyorder orders`: the orders by name."""
 
-from rich.console import Console
 from rich.table import Table
+
+from anyorder.progress import Screen
 
 
 def orders() -> None:
@@ -14,4 +15,4 @@ def orders() -> None:
     for name, kind in sorted(REGISTRY.items()):
         first_line = (kind.__doc__ or "").strip().splitlines()[0]
         table.add_row(name, kind.needs, first_line)  # type: ignore[attr-defined]
-    Console().print(table)
+    Screen().print(table)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import jsonargparse
 
-from anyorder.errors import InputError
+from anyorder.errors import InputError, unknown
 
 jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
@@ -21,7 +21,7 @@ def parse(verb: str, summary: str, function: Callable[..., None], arguments: lis
     positionals: dict[str, dict[str, Any]] = getattr(function, "positionals", {})
     parser = _Parser(prog=f"anyorder {verb}", description=_description(summary, function))
     parser.usage = " ".join([f"anyorder {verb} [options]", *(f"[{name}]" for name in positionals)])
-    parser.add_argument("--config", action="config", help="a recipe: a YAML file with any of these options")
+    parser.add_argument("--config", action=_Recipe, help="a recipe: a YAML file with any of these options")
     for name, options in positionals.items():
         parser.add_argument(name, **options)
     parser.add_function_arguments(function, skip=set(positionals), fail_untyped=True)
@@ -36,6 +36,9 @@ def parse(verb: str, summary: str, function: Callable[..., None], arguments: lis
 class _Parser(jsonargparse.ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         line = re.sub(r"Expected a <class '(\w+)'>", r"expected \1", " ".join(message.split()))
+        line = re.sub(
+            r"Does not validate .* Errors: - expected (\w+).* Given value: ", r"expected \1. Got value: ", line
+        )
         line = re.sub(r'Parser key "([\w.]+)"', lambda match: _hyphens(f"--{match[1]}"), line)
         raise InputError(f"{line} (see {self.prog} --help)")
 
@@ -43,6 +46,36 @@ class _Parser(jsonargparse.ArgumentParser):
         text = re.sub(r"--[a-z][a-z_.]*", lambda match: _hyphens(match[0]), super().format_help())
         text = re.sub(r"<class '(\w+)'>", r"\1", text)
         return re.sub(r"\n  --[a-z]+ CONFIG +Path to a\s+configuration\s+file\.", "", text)
+
+
+class _Recipe(jsonargparse.ActionConfigFile):
+    """Takes options from a file; messages name it."""
+
+    def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
+        try:
+            super().__call__(parser, cfg, values, option_string)
+        except InputError as error:
+            raise InputError(f"{values}: {error}") from None
+        except UnicodeDecodeError as error:
+            raise InputError(f"{values}: invalid UTF-8 (byte {error.start + 1})") from None
+        try:
+            _check_names(parser, cfg)
+        except InputError as error:
+            raise InputError(f"{values}: {error}") from None
+
+
+def _check_names(parser: jsonargparse.ArgumentParser, given: jsonargparse.Namespace) -> None:
+    """Options and groups of options exist. The parser finds this only later, when it no longer knows the recipe."""
+    known = {action.dest for action in parser._actions if not action.dest.startswith(("help", "print_"))}
+    for key, value in vars(given).items():
+        if key not in known:
+            raise unknown("option", key, sorted(name for name in known - {"config"} if "." not in name))
+        own = sorted(name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}."))
+        if own and not isinstance(value, jsonargparse.Namespace):
+            raise InputError(f"{key} is {value}, expected options of its own ({', '.join(own)})")
+        for name in vars(value) if own else ():
+            if name not in own:
+                raise unknown(f"option of {key}", name, own)
 
 
 def _description(summary: str, function: Callable[..., None]) -> str:

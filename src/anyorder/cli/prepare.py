@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-from rich.console import Console
-
 from anyorder.data.prepare import Filters, parse_corpora
 from anyorder.data.prepare import prepare as prepare_store
 from anyorder.data.text import TextRules, check_language
 from anyorder.data.vocab import Vocabulary
 from anyorder.errors import InputError
+from anyorder.progress import Screen
 
 
 def prepare(
@@ -21,7 +20,7 @@ def prepare(
     splits: dict[str, str] = {},  # noqa: B006 - never changed
     hold_out: dict[str, str] = {},  # noqa: B006
     vocabulary: int = 16_000,
-    tokenizer: Path | None = None,
+    tokenizer: str | None = None,
     text: TextRules = TextRules(),  # noqa: B008 - frozen
     filters: Filters = Filters(),  # noqa: B008
     workers: int | None = None,
@@ -41,7 +40,8 @@ def prepare(
         splits: Further splits by name.
         hold_out: New splits made of the last pairs of training corpora, such as {order: "news=5000,europarl=1000"}.
         vocabulary: Size of the joint vocabulary to learn.
-        tokenizer: A tokenizer.json, a store or a model whose vocabulary is used instead of learning one.
+        tokenizer: A tokenizer.json, a store or a model (a bundled one, a folder, a hub id) whose vocabulary is used
+            instead of learning one.
         text: How lines become words.
         filters: Which training pairs are kept.
         workers: Processes; all cores if not given.
@@ -49,31 +49,46 @@ def prepare(
     codes = tuple(check_language(code.strip()) for code in languages.split(","))
     if len(set(codes)) != len(codes):
         raise InputError(f"'{languages}' names a language twice")
-    named = {"train": train, "dev": dev, "test": test, **splits}
+    named = {"train": train, "dev": dev, "test": test}
+    for name in splits:
+        if named.get(name):
+            raise InputError(f"split '{name}' is named twice")
+    named |= splits
     corpora = {name: parse_corpora(spec, codes) for name, spec in named.items() if spec}
     account = prepare_store(
         codes,
         corpora,
         out,
         mono=parse_corpora(mono, codes),
-        vocabulary=Vocabulary.load(tokenizer) if tokenizer else vocabulary,
+        vocabulary=_vocabulary(tokenizer) if tokenizer else vocabulary,
         rules=text,
         filters=filters,
-        hold_out={split: _amounts(spec) for split, spec in hold_out.items()},
+        hold_out={split: _amounts(split, spec) for split, spec in hold_out.items()},
         workers=workers,
     )
     from anyorder.report.terminal import account_table
 
-    console = Console()
-    console.print(account_table(account))
-    console.print(f"wrote {out}", highlight=False)
+    screen = Screen()
+    screen.print(account_table(account))
+    screen.print(f"wrote {out}", highlight=False)
 
 
-def _amounts(spec: str) -> dict[str, int]:
+def _vocabulary(name: str) -> Vocabulary:
+    path = Path(name)
+    if path.exists() or path.suffix == ".json":
+        return Vocabulary.load(path)
+    from anyorder.model.checkpoint import find
+
+    return Vocabulary.load(find(name))
+
+
+def _amounts(split: str, spec: str) -> dict[str, int]:
     amounts = {}
     for part in filter(None, spec.split(",")):
         name, _, count = part.partition("=")
         if not count.isdigit():
-            raise InputError(f"hold_out '{part}': expected CORPUS=NUMBER")
+            raise InputError(f"--hold-out '{part}': expected CORPUS=NUMBER")
         amounts[name.strip()] = int(count)
+    if not amounts:
+        raise InputError(f"--hold-out: '{split}' names no corpus, expected CORPUS=NUMBER")
     return amounts

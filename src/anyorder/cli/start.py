@@ -1,13 +1,16 @@
 """What several verbs do before they begin."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import torch
 
 from anyorder.errors import InputError
 from anyorder.model.model import Model
+from anyorder.progress import is_main_process
 from anyorder.translator import Translator
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -20,9 +23,49 @@ def limit_threads() -> None:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // local))
 
 
+RUN = ("log.jsonl", "checkpoint-*", "*.partial-*", "anyorder")
+"""What may be found in the folder of a run that has begun; the last is TensorBoard's."""
+
+
 def check_out(out: Path, resume: bool) -> None:
-    if out.exists() and not resume and any(out.iterdir() if out.is_dir() else [out]):
+    """Whether a run can write its folder: there is none yet, it is empty, or it holds the run to be resumed."""
+    place = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not place.is_dir():
+        raise InputError(f"{out}: {place} is a file, expected a folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise InputError(f"{out}: {place} may not be written")
+    if place != out or not any(out.iterdir()):
+        return
+    if not resume:
         raise InputError(f"{out}: already exists; continue it with --resume or choose another place")
+    if not any(found for pattern in RUN for found in out.glob(pattern)):
+        raise InputError(f"{out}: is not the folder of a run, --resume has nothing to continue")
+
+
+@contextmanager
+def whole_file(file: Path | None) -> Iterator[IO[str] | None]:
+    """A stream into a file that appears when the block ends well, and not at all otherwise. Main process only."""
+    if file is None or not is_main_process():
+        yield None
+        return
+    if file.is_dir():
+        raise InputError(f"{file}: is a folder, expected a file to write")
+    file = file.resolve() if file.is_file() else file  # a link stays one
+    device = file.exists() and not file.is_file()  # such as /dev/stdout: nothing to put in its place
+    partial = file if device else file.with_name(f"{file.name}.partial-{os.getpid()}")
+    try:
+        stream = partial.open("w", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{file}: cannot be written ({error.strerror})") from None
+    try:
+        with stream:
+            yield stream
+        if not device:
+            partial.replace(file)
+    except BaseException:
+        if not device:
+            partial.unlink(missing_ok=True)
+        raise
 
 
 def open_translator(model: str, device: Device) -> Translator:

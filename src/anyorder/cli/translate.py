@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from anyorder import progress
-from anyorder.cli.start import Device, open_translator
+from anyorder.cli.start import Device, open_translator, whole_file
 from anyorder.data.corpus import decode_lines, read_lines
 from anyorder.decoding.manner import Manner
 from anyorder.decoding.trajectory import Trajectory
@@ -58,25 +58,28 @@ def translate(
         raise InputError("--length gold and --reference FILE go together")
     lines, name = _open(input)
     references = read_lines(reference) if reference else None
-    translator = open_translator(model, device)
-    source, target = direction_languages(translator.model, direction)
-    how = how.with_order(
-        make_order(order or default_order(translator.model, direction)).bind(translator.model, direction)
-    )
-    with _Output(json) as output, progress.bar("translating", unit="sentences") as bar:
-        done = 0
-        while chunk := list(islice(lines, CHUNK)):
-            gold = None
-            if references is not None:
-                held = list(islice(references, len(chunk)))
-                if len(held) < len(chunk):
-                    raise InputError(f"{name} has more lines than {reference}")
-                gold = [len(ids) for ids in translator.encode(held, target, str(reference), done + 1)]
-            ids = translator.encode(chunk, source, name, done + 1)
-            made = translator.decode(chunk, ids, direction, how, gold, bar.advance)
-            done += len(chunk)
-            for trajectory in made:
-                output.write(trajectory, trace)
+    with whole_file(json) as file:
+        translator = open_translator(model, device)
+        source, target = direction_languages(translator.model, direction)
+        how = how.with_order(
+            make_order(order or default_order(translator.model, direction)).bind(translator.model, direction)
+        )
+        with progress.bar("translating", unit="sentences") as bar:
+            done = 0
+            while chunk := list(islice(lines, CHUNK)):
+                gold = None
+                if references is not None:
+                    held = list(islice(references, len(chunk) if len(chunk) == CHUNK else None))
+                    if len(held) != len(chunk):
+                        more = "more" if len(held) < len(chunk) else "fewer"
+                        raise InputError(f"{name} has {more} lines than {reference}")
+                    gold = [len(ids) for ids in translator.encode(held, target, str(reference), done + 1)]
+                ids = translator.encode(chunk, source, name, done + 1)
+                made = translator.decode(chunk, ids, direction, how, gold, bar.advance)
+                done += len(chunk)
+                if progress.is_main_process():
+                    for trajectory in made:
+                        _write(trajectory, trace, file)
 
 
 translate.positionals = {  # type: ignore[attr-defined]
@@ -95,6 +98,8 @@ def _open(given: list[str]) -> tuple[Iterator[str], str]:
         return decode_lines(sys.stdin.buffer, "standard input"), "standard input"
     if len(given) == 1:
         path = Path(given[0])
+        if path.is_dir():
+            raise InputError(f"{path}: is a folder, expected a text file or a sentence")
         looks_like_path = " " not in given[0] and (os.sep in given[0] or path.suffix in _SUFFIXES)
         if looks_like_path or path.is_file():
             return read_lines(path), str(path)
@@ -108,40 +113,14 @@ def _single_lines(sentences: Iterable[str]) -> list[str]:
     return [" ".join(sentence.splitlines()) for sentence in sentences]
 
 
-class _Output:
-    """Text to standard output at once; trajectories to a file that appears when it is complete. Main process only."""
-
-    def __init__(self, file: Path | None):
-        self._file = file
-        self._partial = file.with_name(f"{file.name}.partial-{os.getpid()}") if file else None
-        self._stream: IO[str] | None = None
-        self._speaks = progress.is_main_process()
-
-    def __enter__(self) -> "_Output":
-        if self._speaks and self._partial:
-            try:
-                self._stream = self._partial.open("w", encoding="utf-8")
-            except OSError as error:
-                raise InputError(f"{self._file}: cannot be written ({error.strerror})") from None
-        return self
-
-    def write(self, trajectory: Trajectory, trace: bool) -> None:
-        if not self._speaks:
-            return
-        if trace:
-            print(f"source  {trajectory.source}")
-            for line in trace_lines(trajectory):
-                print(line)
-            print(f"result  {trajectory.text}\n", flush=True)
-        else:
-            print(trajectory.text)
-        if self._stream:
-            self._stream.write(trajectory.to_json() + "\n")
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if self._stream and self._partial and self._file:
-            self._stream.close()
-            if kind is None:
-                self._partial.replace(self._file)
-            else:
-                self._partial.unlink()
+def _write(trajectory: Trajectory, trace: bool, file: IO[str] | None) -> None:
+    """Text to standard output at once; the trajectory to the file."""
+    if trace:
+        print(f"source  {trajectory.source}")
+        for line in trace_lines(trajectory):
+            print(line)
+        print(f"result  {trajectory.text}\n", flush=True)
+    else:
+        print(trajectory.text)
+    if file:
+        file.write(trajectory.to_json() + "\n")

@@ -6,6 +6,7 @@ Everything is written into a temporary folder that takes the store's name only w
 
 import hashlib
 import os
+import re
 import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ from anyorder.data.corpus import read_lines, read_parallel
 from anyorder.data.ragged import ranges
 from anyorder.data.text import Text, TextRules
 from anyorder.data.vocab import Vocabulary
-from anyorder.errors import InputError, unknown
+from anyorder.errors import InputError, check_number, unknown
 
 CHUNK = 2048
 MONOLINGUAL = "mono"
@@ -54,6 +55,13 @@ class Filters:
     """Longest sentence, either side."""
     max_ratio: float = 0.0
     """Longest side over shortest side; 0 keeps every ratio."""
+
+    def check(self) -> None:
+        check_number("--filters.min_length", self.min_length, least=0)
+        check_number("--filters.max_length", self.max_length, least=max(1, self.min_length))
+        check_number("--filters.max_ratio", self.max_ratio, least=0)
+        if 0 < self.max_ratio < 1:
+            raise InputError(f"--filters.max-ratio {self.max_ratio}: expected 0 or a number of at least 1")
 
     def reasons(self, lengths: np.ndarray) -> np.ndarray:
         """Why each pair goes, as an index into `REASONS` (0: it stays). lengths: (pairs, languages)."""
@@ -111,7 +119,10 @@ def prepare(
     """
     rules = rules or TextRules()
     filters = filters or Filters()
+    filters.check()
+    check_number("--workers", workers, least=1)
     workers = workers or os.cpu_count() or 1
+    _check_names(splits, hold_out or {})
     if not splits and not mono:
         raise InputError("nothing to prepare: name at least one parallel or monolingual corpus")
     account = Account()
@@ -133,7 +144,7 @@ def prepare(
                 raise InputError(f"the split '{name}' is empty: its files hold no usable line")
 
         if not isinstance(vocabulary, Vocabulary):
-            learn_from = [words for name, words in texts.items() if name == "train" or name.startswith(MONOLINGUAL)]
+            learn_from = [words for name, words in texts.items() if name == "train" or _is_monolingual(name)]
             counts = sum((words.counts for words in learn_from or texts.values()), Counter())
             with progress.bar(f"learning a vocabulary of {vocabulary:,} from {len(counts):,} words"):
                 vocabulary = Vocabulary.learn(counts, vocabulary)
@@ -143,7 +154,7 @@ def prepare(
         about: dict[str, dict[str, Any]] = {}
         for name, words in texts.items():
             encoded = _encode(pool, workers, folder, words, dtype)
-            monolingual = name.startswith(MONOLINGUAL)
+            monolingual = _is_monolingual(name)
             why = (filters if name == "train" or monolingual else _ONLY_EMPTY).reasons(encoded.lengths)
             for index, corpus_name in enumerate(words.corpora):
                 for reason, count in enumerate(np.bincount(why[words.corpus == index], minlength=len(REASONS))):
@@ -188,6 +199,22 @@ def prepare(
             inputs=inputs,
         )
     return account
+
+
+def _check_names(splits: Iterable[str], hold_out: Iterable[str]) -> None:
+    """Every split has a name of its own, which can be part of a file's name."""
+    names = [*splits, *hold_out]
+    for name in names:
+        if not re.fullmatch(r"[\w-]+", name) or name == MONOLINGUAL:
+            raise InputError(f"'{name}' cannot be the name of a split: expected letters, digits, - and _")
+        if names.count(name) > 1:
+            raise InputError(f"split '{name}' is named twice")
+    if hold_out and "train" not in names:
+        raise InputError("--hold-out takes pairs from training: give --train")
+
+
+def _is_monolingual(name: str) -> bool:
+    return name.startswith(f"{MONOLINGUAL}.")
 
 
 def parse_corpora(spec: str, languages: Sequence[str]) -> list[Corpus]:
@@ -413,7 +440,10 @@ def _fresh_folder(out: Path) -> Iterator[Path]:
     if out.exists():
         raise InputError(f"{out}: already exists; remove it or choose another place for the store")
     folder = out.with_name(f"{out.name}.partial-{os.getpid()}")
-    folder.mkdir(parents=True)
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
     try:
         yield folder
         folder.rename(out)

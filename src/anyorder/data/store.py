@@ -23,6 +23,7 @@ from anyorder.errors import InputError, unknown
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+DTYPES: dict[str, np.dtype] = {"uint16": np.dtype(np.uint16), "uint32": np.dtype(np.uint32)}
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,15 @@ class Store:
     def __init__(self, path: Path | str):
         self.path = Path(path)
         file = self.path / MANIFEST
-        if not file.exists():
+        if not file.is_file():
             raise InputError(f"{self.path}: not a prepared store (no {MANIFEST}); make one with 'anyorder prepare'")
         try:
             self.manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             self.languages: tuple[str, ...] = tuple(self.manifest["languages"])
             self.rules = TextRules(**self.manifest["text"])
             self._splits: dict[str, Any] = self.manifest["splits"]
+            self._fingerprint: str = self.manifest["vocabulary"]["fingerprint"]
+            self._dtype: np.dtype = DTYPES[self.manifest["dtype"]]
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{file}: damaged manifest ({error})") from None
         if self.manifest.get("format") != FORMAT:
@@ -103,7 +106,13 @@ class Store:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        return Vocabulary.load(self.path)
+        vocabulary = Vocabulary.load(self.path)
+        if vocabulary.fingerprint != self._fingerprint:
+            raise InputError(
+                f"{self.path}: wrong vocabulary: tokenizer.json is {vocabulary.fingerprint}, "
+                f"the store was prepared with {self._fingerprint}"
+            )
+        return vocabulary
 
     def __contains__(self, name: str) -> bool:
         return name in self._splits
@@ -112,7 +121,7 @@ class Store:
         if name not in self._splits:
             raise unknown("split", name, self._splits)
         about = self._splits[name]
-        dtype = np.dtype(self.manifest["dtype"])
+        dtype = self._dtype
         sides = {}
         for language in about["languages"]:
             ids_file = self.path / ids_name(name, language)
@@ -124,6 +133,14 @@ class Store:
             sides[language] = Side(ids, ends)
         corpus = self._array(corpus_name(name)) if about["parallel"] else None
         return Split(name, sides, tuple(about["corpora"]), corpus)
+
+    def check_ids(self, split: Split, tokens: int) -> None:
+        """An `InputError` if an id is not one of a vocabulary of `tokens`. Reads all of them."""
+        for language, side in split.sides.items():
+            largest = int(side.ids.max(initial=0))
+            if largest >= tokens:
+                file = self.path / ids_name(split.name, language)
+                raise InputError(f"{file}: the id {largest} is not one of the vocabulary's {tokens}; damaged")
 
     def _array(self, name: str) -> np.ndarray:
         try:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from anyorder import __version__
 from anyorder.decoding.budget import Budget, make_budget
 from anyorder.decoding.lengths import LengthChoice, make_length
+from anyorder.errors import check_number
 from anyorder.orders import Order, make_order
 
 
@@ -30,6 +31,8 @@ class Manner:
         batch_tokens: int | None = None,
     ) -> "Manner":
         """From names; an `InputError` says what is wrong with one."""
+        check_number("--seed", seed, least=0, most=(1 << 32) - 1)
+        check_number("--batch-tokens", batch_tokens, least=1)
         made = order if isinstance(order, Order) else make_order(order)
         return cls(made, make_budget(budget), make_length(length), seed, batch_tokens)
 

@@ -1,5 +1,6 @@
 """Is the difference real: sacreBLEU's own paired tests between systems that translated the same sentences."""
 
+import math
 import os
 from collections.abc import Sequence
 from typing import Literal
@@ -19,8 +20,11 @@ def p_values(
     samples: int = 1000,
     seed: int = 12345,
 ) -> list[float]:
-    """The p-value of every other system's BLEU against the baseline's. All are lines of words."""
-    # The tests count resamplings beyond the observed difference; for the very same lines there are none to count.
+    """The p-value of every other system's BLEU against the baseline's. All are lines of words.
+
+    Where the two scores are the same it is 1. sacreBLEU counts the resamplings that lie beyond the observed difference,
+    and where they all are nought, too, none does: it would call that the surest of all differences.
+    """
     compared = [list(lines) for lines in others if list(lines) != list(baseline)]
     if not compared:
         return [1.0] * len(others)
@@ -42,5 +46,6 @@ def p_values(
             del os.environ["SACREBLEU_SEED"]
         else:
             os.environ["SACREBLEU_SEED"] = before
-    found = iter(results["BLEU"][1:])
-    return [1.0 if list(lines) == list(baseline) else float(next(found).p_value) for lines in others]
+    own, *found = results["BLEU"]
+    values = iter(1.0 if math.isclose(one.score, own.score, abs_tol=1e-9) else float(one.p_value) for one in found)
+    return [1.0 if list(lines) == list(baseline) else next(values) for lines in others]

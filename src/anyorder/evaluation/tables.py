@@ -109,7 +109,10 @@ def evaluate(
     within = {limit: np.flatnonzero(longest <= (limit or np.iinfo(np.int64).max - 1)) for limit in limits}
     for limit in limits:
         if len(within[limit]) == 0:
-            raise InputError(f"no pair has at most {limit} subwords on both sides")
+            raise InputError(
+                f"{' and '.join(pairs.names)}: no pair has "
+                + ("text on both sides" if limit is None else f"at most {limit} subwords on both sides")
+            )
     everything = within[limits[-1]]
     translator.check_room([len(pairs.source_ids[i]) for i in everything], everything + 1, pairs.names[0])
     translator.check_room([pairs.reference_lengths[i] for i in everything], everything + 1, pairs.names[1])

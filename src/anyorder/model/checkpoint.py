@@ -39,6 +39,8 @@ def load(name: str | Path) -> Model:
 
 
 def _load(folder: Path) -> Model:
+    if not (folder / CONFIG).exists() and (folder / "model" / CONFIG).exists():
+        raise InputError(f"{folder}: is a run, not a model; its model is {folder / 'model'}")
     config = read_json(folder / CONFIG)
     if config.get("model_type") == "xlm":
         from anyorder.model.xlm import load_xlm
@@ -62,16 +64,23 @@ def _load(folder: Path) -> Model:
             language_embeddings=config["language_embeddings"],
             predicts_length=config["predicts_length"],
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, InputError) as error:
         raise InputError(f"{folder / CONFIG}: damaged ({error})") from None
     model = Model(made, vocabulary)
     fill(model, _unpack(read_tensors(folder / WEIGHTS)), folder / WEIGHTS)
     if (folder / LENGTHS).exists():
-        seen = read_json(folder / LENGTHS)
-        model.length_table = LengthTable(
-            {direction: {int(s): t for s, t in rows.items()} for direction, rows in seen.items()}
-        )
+        model.length_table = _length_table(folder / LENGTHS)
     return model
+
+
+def _length_table(file: Path) -> LengthTable:
+    seen = read_json(file)
+    try:
+        return LengthTable(
+            {name: {int(s): [int(t) for t in targets] for s, targets in rows.items()} for name, rows in seen.items()}
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"{file}: damaged ({error})") from None
 
 
 def save(model: Model, folder: Path, storage: str = "float32") -> None:
@@ -116,6 +125,8 @@ def read_json(file: Path) -> dict[str, Any]:
         value = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{file}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise InputError(f"{file}: not JSON ({error})") from None
     if not isinstance(value, dict):

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anyorder.errors import InputError
 from anyorder.model.transformer import Linear
 
 REACH = 64
@@ -85,7 +86,9 @@ class LengthTable:
 
     def candidates(self, direction: str, source: int, count: int) -> list[int]:
         """Falls back on the nearest source length that was seen, shifted."""
-        rows = self.seen[direction]
+        rows = self.seen.get(direction)
+        if not rows:
+            raise InputError(f"the model's table of lengths is empty for {direction}: use --length predicted or gold")
         nearest = min(rows, key=lambda length: (abs(length - source), length))
         shift = source - nearest
         return [max(1, target + shift) for target in rows[nearest][:count]]

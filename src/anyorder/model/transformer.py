@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.errors import InputError
+from anyorder.errors import InputError, check_number
 from anyorder.model.attention import Pattern, Places
 
 EPSILON = 1e-12
@@ -35,6 +35,10 @@ class Shape:
     decoding computes it once per sentence instead of once per step."""
 
     def __post_init__(self) -> None:
+        for name in ("width", "layers", "heads"):
+            check_number(f"--shape.{name}", getattr(self, name), least=1)
+        check_number("--shape.positions", self.positions, least=3)
+        check_number("--shape.dropout", self.dropout, least=0, below=1)
         if self.width % self.heads:
             raise InputError(f"--shape.width {self.width} is not a multiple of {self.heads} heads")
 

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Literal
 
 import torch
@@ -84,7 +85,8 @@ class Order(ABC):
         try:
             return cls(**numbers)
         except TypeError:
-            raise InputError("it has no such option") from None
+            names = ", ".join(signature(cls).parameters)
+            raise InputError(f"it has no such option ({f'only {names}' if names else 'nor any other'})") from None
 
     def bind(self, model: Model, direction: str) -> "Order":
         """The order as it decodes with this model in this direction; most are the same for all."""

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from anyorder.data.ragged import starts_of
+from anyorder.errors import InputError, check_number
 
 Batch = TypeVar("Batch")
 
@@ -136,6 +137,9 @@ class Ahead(Generic[Batch]):
             self._queue.get_nowait()
 
 
+MOST_TIMES = 1000
+"""A corpus's sentences do not come more often in an epoch: it is laid out in memory."""
+
 IGNORED = -100
 """The label of a place that is not predicted."""
 
@@ -176,4 +180,9 @@ def weights_by_corpus(corpora: Sequence[str], corpus: np.ndarray, wanted: dict[s
     """(sentences,) how often each comes in an epoch; None where all come once."""
     if not wanted:
         return None
-    return np.array([wanted.get(name, 1.0) for name in corpora])[corpus]
+    for name, weight in wanted.items():
+        check_number(f"the weight of corpus '{name}' is", weight, least=0, most=MOST_TIMES)
+    weights = np.array([wanted.get(name, 1.0) for name in corpora])[corpus]
+    if weights.sum() < 1:
+        raise InputError("the weights of the corpora leave less than one sentence in an epoch")
+    return weights

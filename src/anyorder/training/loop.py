@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -21,13 +22,14 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from anyorder import progress
-from anyorder.errors import InputError
+from anyorder.errors import InputError, check_number
 from anyorder.model.attention import to_device
 from anyorder.model.model import Model
 from anyorder.training.batches import Ahead, Cursor
-from anyorder.training.state import RunState, load_latest, remove_leftovers, save_state
+from anyorder.training.state import RunState, changes, load_latest, remove_leftovers, save_state
 
 TELL_SECONDS = 30
+LARGEST_SEED = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Run:
     weight_decay: float = 0.01
     """Decoupled weight decay on matrices."""
     clip: float = 1.0
-    """Largest norm of the gradient."""
+    """Largest norm of the gradient; 0 for no limit."""
     ema: float = 0.999
     """Decay of the averaged weights that are validated and saved; 0 for none."""
     log_every: int = 50
@@ -72,15 +74,16 @@ class Run:
     def check(self) -> None:
         if (self.steps is None) == (self.minutes is None):
             raise InputError("say how long to train: --run.steps N or --run.minutes M, one of them")
-        if self.batches_per_step < 1:
-            raise InputError("--run.batches_per_step must be at least 1")
-        for name in ("steps", "minutes", "log_every"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InputError(f"--run.{name} {value} is not above 0")
+        for name in ("steps", "batches_per_step", "log_every"):
+            check_number(f"--run.{name}", getattr(self, name), least=1)
         for name in ("warmup", "validate_every", "save_every", "patience", "clip", "weight_decay", "learning_rate"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"--run.{name} {getattr(self, name)} is not 0 or more")
+            check_number(f"--run.{name}", getattr(self, name), least=0)
+        check_number("--run.minutes", self.minutes, above=0)
+        check_number("--run.decay_from", self.decay_from, least=0, most=1)
+        check_number("--run.ema", self.ema, least=0, below=1)
+        check_number("--run.seed", self.seed, least=0, most=LARGEST_SEED)
+        if self.track != "none" and find_spec(self.track) is None:
+            raise InputError(f"--run.track {self.track}: needs {self.track}: pip install 'anyorder[track]'")
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,7 @@ class TokenRun(Run):
 
     def check(self) -> None:
         super().check()
-        if self.batch_tokens < 16:
-            raise InputError("--run.batch_tokens must be at least 16")
+        check_number("--run.batch_tokens", self.batch_tokens, least=16)
 
 
 @dataclass(frozen=True)
@@ -204,12 +206,12 @@ class _Loop:
         self.world, self.rank = self.accelerator.num_processes, self.accelerator.process_index
         if run.batches_per_step % self.world:
             raise InputError(
-                f"--run.batches_per_step {run.batches_per_step} cannot be shared by {self.world} processes"
+                f"--run.batches-per-step {run.batches_per_step} cannot be shared by {self.world} processes"
             )
         self.learner = task.learner.to(self.accelerator.device).train()
         self.average = deepcopy(self.learner).eval().requires_grad_(False)
         self.optimizer = _adamw(self.learner, run, self.cuda)
-        self.state = RunState()
+        self.state = RunState(settings=self._settings())
         self.saved = -1
         """The step of the last checkpoint."""
         if resume:
@@ -225,12 +227,11 @@ class _Loop:
 
     def go(self) -> dict[str, float]:
         run, state = self.run, self.state
+        self._start_tracker()
         if self.accelerator.is_main_process:
             self.out.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.out)
             _truncate_log(self.out / "log.jsonl", state.step)
-        if run.track != "none":
-            self.accelerator.init_trackers("anyorder", config=_flat(asdict(run)))
         peak = peak_flops(self.accelerator.device)
         first = state.step * run.batches_per_step
         source = Ahead(self.task.batches(state.cursor, first, self.rank, self.world))
@@ -241,6 +242,8 @@ class _Loop:
         try:
             with self._stop_on_signal(), progress.bar("training", total) as bar:
                 done = self._progress(began)
+                if self.saved == state.step and (done >= 1 or state.stale >= patience):
+                    self._say(f"already finished at step {state.step}")
                 while done < 1 and not self.stopping and state.stale < patience:
                     self._step(source, meter, done)
                     at_log = state.step % run.log_every == 0
@@ -268,6 +271,15 @@ class _Loop:
         self._save(began)
         self.accelerator.end_training()
         return dict(state.scores)
+
+    def _start_tracker(self) -> None:
+        if self.run.track == "none":
+            return
+        try:
+            self.accelerator.init_trackers("anyorder", config=_flat(asdict(self.run)))
+        except Exception as error:  # trackers raise their own, the network's and the file system's errors
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise InputError(f"--run.track {self.run.track}: cannot be started ({reason})") from None
 
     def _step(self, source: Ahead[tuple[Any, Cursor]], meter: "_Meter", done: float) -> None:
         run, state, task = self.run, self.state, self.task
@@ -333,7 +345,7 @@ class _Loop:
         names = dict(zip(self.task.reports, numbers.reports, strict=True))
         first = self.task.reports[0]
         if not math.isfinite(names[first]):
-            raise InputError(f"the {first} is {names[first]} at step {self.state.step}: lower --run.learning_rate")
+            raise InputError(f"the {first} is {names[first]} at step {self.state.step}: lower --run.learning-rate")
         entry = {
             "step": self.state.step,
             "epoch": self.state.cursor.epoch,
@@ -390,12 +402,20 @@ class _Loop:
         same = {name: getattr(self.run, name) for name in ("batches_per_step", "seed")}
         return {**self.task.fingerprint(), **same}
 
+    def _settings(self) -> dict[str, object]:
+        """What may be changed when a run is resumed, but not without a word."""
+        names = ("learning_rate", "warmup", "decay_from", "weight_decay", "clip", "ema")
+        return {name: getattr(self.run, name) for name in names}
+
     def _resume(self) -> None:
         loaded = load_latest(self.out, self.learner, self.average, self.optimizer, self._fingerprint())
         if loaded:
             self.state = loaded
             self.saved = loaded.step
             self._say(f"continuing from step {loaded.step}")
+            for change in changes(loaded.settings, self._settings()):
+                self._say(f"changed: {change}")
+            loaded.settings = self._settings()
 
 
 @dataclass

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from anyorder.data.batch import pack
 from anyorder.data.store import Store
-from anyorder.errors import InputError
+from anyorder.errors import InputError, check_number
 from anyorder.model.attention import Places, Segments, Together
 from anyorder.model.model import Model
 from anyorder.training.batches import (
@@ -37,6 +37,12 @@ class Cloze:
     random: float = 0.1
     """Of those, how many are replaced by any other word; the rest stays as it is."""
 
+    def check(self) -> None:
+        check_number("--cloze.share", self.share, above=0, most=1)
+        check_number("--cloze.masked", self.masked, least=0, most=1)
+        check_number("--cloze.random", self.random, least=0, most=1)
+        check_number("--cloze.masked + --cloze.random", round(self.masked + self.random, 9), most=1)
+
 
 class ClozeLoss(nn.Module):
     def __init__(self, model: Model):
@@ -61,6 +67,7 @@ class PretrainTask(TextTask):
     reports = ("loss",)
 
     def __init__(self, store: Store, model: Model, cloze: Cloze, batch_tokens: int, seed: int, fixed: bool):
+        cloze.check()
         self.learner = model
         self.module = ClozeLoss(model)
         # Nothing here trains it, and processes that wait for its gradients would wait for ever.
@@ -76,6 +83,7 @@ class PretrainTask(TextTask):
         room = min(batch_tokens, model.config.shape.positions)
         if self._longest > room:
             raise InputError(f"{store.path}: has sentences of {self._longest - 2} subwords, room is for {room - 2}")
+        store.check_ids(split, len(model.vocabulary))
         self._most = int(1.25 * batch_tokens / self._sizes.mean()) + 10
         self._cloze, self._batch_tokens, self._seed, self._fixed = cloze, batch_tokens, seed, fixed
 
@@ -130,4 +138,5 @@ class PretrainTask(TextTask):
             "sentences": len(self._sizes),
             "batch_tokens": self._batch_tokens,
             "shape": asdict(self.learner.config.shape),
+            "cloze": asdict(self._cloze),
         }

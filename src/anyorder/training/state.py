@@ -14,6 +14,7 @@ import shutil
 import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -39,6 +40,8 @@ class RunState:
     """The step of the last validation."""
     stale: int = 0
     """Validations since the best one."""
+    settings: dict[str, object] = field(default_factory=dict)
+    """What the run was told to do besides what its fingerprint holds."""
 
 
 def save_state(
@@ -104,16 +107,32 @@ def load_latest(
             scores=about["scores"],
             validated=about["validated"],
             stale=about.get("stale", 0),
+            settings=about.get("settings", {}),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / STATE}: corrupted checkpoint ({error})") from None
-    for key, value in fingerprint.items():
-        if theirs.get(key) != value:
-            raise InputError(f"{folder}: cannot resume: {key} was {theirs.get(key)}, now it is {value}")
+    if changed := changes(theirs, fingerprint):
+        raise InputError(f"{folder}: cannot resume: {'; '.join(changed)}")
     model.load_state_dict(read_tensors(folder / "model.safetensors"))
     average.load_state_dict(read_tensors(folder / "average.safetensors"))
     _load_optimizer(model, optimizer, read_tensors(folder / "optimizer.safetensors"))
     return state
+
+
+def changes(before: dict[str, Any], now: dict[str, Any], group: str = "") -> list[str]:
+    """What is different, in words. What was not recorded is passed over.
+
+    >>> changes({"seed": 1, "shape": {"width": 32, "heads": 2}}, {"seed": 1, "shape": {"width": 64, "heads": 2}})
+    ['shape.width was 32, now it is 64']
+    """
+    found = []
+    for key, value in now.items():
+        was = before.get(key, value)
+        if isinstance(was, dict) and isinstance(value, dict) and was.keys() == value.keys():
+            found += changes(was, value, f"{group}{key}.")
+        elif was != value:
+            found.append(f"{group}{key} was {was}, now it is {value}")
+    return found
 
 
 def _checkpoints(out: Path) -> list[Path]:

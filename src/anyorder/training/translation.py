@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.data.batch import pack
-from anyorder.data.store import Store
+from anyorder.data.store import Split, Store
 from anyorder.decoding.budget import make_budget
 from anyorder.decoding.engine import Request
 from anyorder.decoding.shards import decode_shared
-from anyorder.errors import InputError, unknown
+from anyorder.errors import InputError, check_number, unknown
 from anyorder.evaluation.bleu import corpus_bleu
 from anyorder.model.attention import Pattern, Places, Segments, SourceApart, Together
 from anyorder.model.length import LengthTable, offset_class, pool
@@ -53,6 +53,11 @@ class Masking:
     """Sentences of the dev split that validation translates, in each direction."""
     validation_length: int = 30
     """Only those with at most so many subwords on both sides; 0 takes any."""
+
+    def check(self) -> None:
+        check_number("--masking.smoothing", self.smoothing, least=0, below=1)
+        check_number("--masking.validation_sentences", self.validation_sentences, least=1)
+        check_number("--masking.validation_length", self.validation_length, least=0)
 
 
 class PairLoss(nn.Module):
@@ -98,6 +103,7 @@ class TranslationTask(TextTask):
     reports = ("loss", "length loss")
 
     def __init__(self, store: Store, model: Model, masking: Masking, batch_tokens: int, seed: int, fixed: bool):
+        masking.check()
         self.learner = model
         self.module = PairLoss(model, masking.smoothing)
         self._split = store.split("train")
@@ -118,8 +124,9 @@ class TranslationTask(TextTask):
         if longest > room:
             raise InputError(
                 f"{store.path}: has sentences of {longest} subwords, the model has room for {room}; "
-                f"set --shape.positions {longest + 2} or prepare with --filters.max_length {room}"
+                f"set --shape.positions {longest + 2} or prepare with --filters.max-length {room}"
             )
+        store.check_ids(self._split, len(model.vocabulary))
         if len(self._languages) != 2:
             raise InputError(f"{store.path}: masked translation needs two languages, found {len(self._languages)}")
         self._pair_sizes = lengths.sum(0) + 4
@@ -129,6 +136,12 @@ class TranslationTask(TextTask):
         if self._longest > batch_tokens:
             raise InputError(f"a pair has {self._longest} tokens, more than a batch of {batch_tokens} can hold")
         self._weights = weights_by_corpus(self._split.corpora, np.asarray(self._split.corpus), masking.weights)
+        self._judged_length = min(masking.validation_length or room, room)
+        if self._dev is not None and len(self._judged(self._dev)) == 0:
+            raise InputError(
+                f"{store.path}: no pair of the split 'dev' has at most {self._judged_length} subwords on both sides; "
+                "raise --masking.validation-length"
+            )
         if model.length_table is None:
             a, b = self._languages
             model.length_table = LengthTable.count(
@@ -215,11 +228,9 @@ class TranslationTask(TextTask):
         assert isinstance(average, Model)
         model = deepcopy(average).to(torch.bfloat16) if average.device.type == "cuda" else average
         scores = {}
+        chosen = self._judged(self._dev)
         for source, target in (self._languages, self._languages[::-1]):
             sides = self._dev.sides[source], self._dev.sides[target]
-            longest = np.maximum(sides[0].lengths, sides[1].lengths)
-            limit = self._masking.validation_length or model.config.shape.positions - 2
-            chosen = np.flatnonzero(longest <= limit)[: self._masking.validation_sentences]
             requests = [Request(np.asarray(sides[0][i], np.int64), int(sides[1].lengths[i])) for i in chosen]
             filled = decode_shared(
                 model, requests, f"{source}-{target}", make_order("left-to-right"), make_budget("one")
@@ -229,6 +240,11 @@ class TranslationTask(TextTask):
             scores[f"bleu {source}-{target}"] = corpus_bleu(words, references)
         return scores
 
+    def _judged(self, dev: Split) -> np.ndarray:
+        """The sentences that validation translates."""
+        longest = np.max([dev.sides[language].lengths for language in self._languages], axis=0)
+        return np.flatnonzero(longest <= self._judged_length)[: self._masking.validation_sentences]
+
     def fingerprint(self) -> dict[str, object]:
         return {
             "objective": "translation",
@@ -236,6 +252,7 @@ class TranslationTask(TextTask):
             "pairs": len(self._split),
             "batch_tokens": self._batch_tokens,
             "shape": asdict(self.learner.config.shape),
+            "masking": asdict(self._masking),
         }
 
 

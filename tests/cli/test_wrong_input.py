@@ -1,0 +1,359 @@
+"""Wrong numbers, damaged files and places that cannot be written: one line, exit code 2, nothing left behind."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anyorder.cli import main
+from anyorder.data.store import Store
+from anyorder.data.vocab import Vocabulary
+from anyorder.model.model import Model
+from anyorder.training.batches import weights_by_corpus
+from tests.conftest import run_cli, tiny, toy_pairs, write_pairs
+
+SMALL = ["--shape.width", 32, "--shape.layers", 1, "--shape.heads", 2, "--shape.positions", 64, "--run.device", "cpu"]
+SMALL += ["--run.batch-tokens", 500, "--run.warmup", 2]
+STEPS = ["--run.steps", 2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, vocabulary: Vocabulary) -> Path:
+    """A model and a small test set."""
+    folder = tmp_path_factory.mktemp("wrong")
+    tiny(vocabulary).save_pretrained(folder / "model")
+    write_pairs(folder, "test", toy_pairs(5, seed=5))
+    write_pairs(folder, "blank", [(" ", " ")] * 3)
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Where everything is written; it must be empty afterwards."""
+    (tmp_path / "place").mkdir()
+    return tmp_path / "place"
+
+
+def run(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def refused(capsys: pytest.CaptureFixture[str], place: Path, expected: str, *arguments: object) -> None:
+    capsys.readouterr()
+    assert run(*arguments) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.count("\n") == 1
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--run.steps", -1], "--run.steps -1: expected a number of at least 1"),
+        (["--run.steps", 0], "--run.steps 0"),
+        (["--run.minutes", -1], "--run.minutes -1.0: expected a number of more than 0"),
+        (["--run.minutes", ".nan"], "--run.minutes nan"),
+        (["--run.minutes", ".inf"], "--run.minutes inf"),
+        ([*STEPS, "--run.minutes", 1], "one of them"),
+        ([*STEPS, "--run.clip", -1], "--run.clip -1"),
+        ([*STEPS, "--run.ema", 1], "--run.ema 1.0: expected a number of at least 0 and less than 1"),
+        ([*STEPS, "--run.ema", -1], "--run.ema -1"),
+        ([*STEPS, "--run.decay-from", 2], "--run.decay-from 2"),
+        ([*STEPS, "--run.decay-from", -1], "--run.decay-from -1"),
+        ([*STEPS, "--run.warmup", -1], "--run.warmup -1"),
+        ([*STEPS, "--run.weight-decay", -1], "--run.weight-decay -1"),
+        ([*STEPS, "--run.log-every", 0], "--run.log-every 0"),
+        ([*STEPS, "--run.save-every", -1], "--run.save-every -1"),
+        ([*STEPS, "--run.validate-every", -1], "--run.validate-every -1"),
+        ([*STEPS, "--run.learning-rate", -1], "--run.learning-rate -1"),
+        ([*STEPS, "--run.learning-rate", ".nan"], "--run.learning-rate nan"),
+        ([*STEPS, "--run.batches-per-step", 0], "--run.batches-per-step 0"),
+        ([*STEPS, "--run.batch-tokens", 3], "--run.batch-tokens 3"),
+        ([*STEPS, "--run.seed", -1], "--run.seed -1"),
+        ([*STEPS, "--run.seed", 10**30], "--run.seed 1000"),
+        ([*STEPS, "--shape.heads", 0], "--shape.heads 0"),
+        ([*STEPS, "--shape.width", 0], "--shape.width 0"),
+        ([*STEPS, "--shape.width", -32], "--shape.width -32"),
+        ([*STEPS, "--shape.layers", 0], "--shape.layers 0"),
+        ([*STEPS, "--shape.positions", 0], "--shape.positions 0"),
+        ([*STEPS, "--shape.dropout", 1], "--shape.dropout 1.0"),
+        ([*STEPS, "--masking.smoothing", -1], "--masking.smoothing -1"),
+        ([*STEPS, "--masking.smoothing", 2], "--masking.smoothing 2"),
+        ([*STEPS, "--masking.validation-sentences", 0], "--masking.validation-sentences 0"),
+        ([*STEPS, "--masking.validation-length", -1], "--masking.validation-length -1"),
+        ([*STEPS, "--masking.validation-length", 1], "no pair of the split 'dev' has at most 1 subwords"),
+        ([*STEPS, "--masking.weights", "{train: 0}"], "less than one sentence in an epoch"),
+        ([*STEPS, "--masking.weights", "{train: 1e-9}"], "less than one sentence in an epoch"),
+        ([*STEPS, "--masking.weights", "{train: -1}"], "the weight of corpus 'train' is -1"),
+        ([*STEPS, "--masking.weights", "{train: .nan}"], "the weight of corpus 'train' is nan"),
+        ([*STEPS, "--masking.weights", "{train: .inf}"], "the weight of corpus 'train' is inf"),
+        ([*STEPS, "--shape", "3"], "--shape"),
+    ],
+)
+def test_training_settings(
+    store: Store, place: Path, options: list[object], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(capsys, place, expected, "train", "--data", store.path, "--out", place / "run", *SMALL, *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--cloze.share", 0], "--cloze.share 0"),
+        (["--cloze.share", 2], "--cloze.share 2"),
+        (["--cloze.masked", 2], "--cloze.masked 2"),
+        (["--cloze.random", -1], "--cloze.random -1"),
+        (["--cloze.masked", 0.8, "--cloze.random", 0.3], "--cloze.masked + --cloze.random 1.1"),
+    ],
+)
+def test_pretraining_settings(
+    store: Store, place: Path, options: list[object], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["pretrain", "--data", store.path, "--out", place / "run", *SMALL, *STEPS]
+    refused(capsys, place, expected, *arguments, *options)
+
+
+def test_one_corpus_of_several_may_have_weight_nought() -> None:
+    found = weights_by_corpus(["a", "b"], np.array([0, 1, 0]), {"a": 0})
+    assert found is not None
+    assert found.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--limit", 0], "--limit 0: expected a number of at least 1"),
+        (["--limit", -1], "--limit -1"),
+        (["--samples", 0], "--samples 0: expected a number of at least 20"),
+        (["--samples", 1], "--samples 1"),
+        (["--batch-tokens", 0], "--batch-tokens 0"),
+        (["--seed", 10**100], "--seed 1000"),
+        (["--json", "{place}/missing/out.json"], "out.json: cannot be written (No such file or directory)"),
+        (["--json", "{place}"], "is a folder, expected a file to write"),
+        (["--json", "/proc/out.json"], "/proc/out.json: cannot be written"),
+        (["--orders", "outer-in:width=2"], "it has no such option (only stride)"),
+        (["--source", "{folder}/blank.de", "--reference", "{folder}/blank.en"], "no pair has text on both sides"),
+    ],
+)
+def test_evaluation_settings(
+    folder: Path, place: Path, options: list[object], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = ["--source", folder / "test.de", "--reference", folder / "test.en"]
+    options = [str(option).format(place=place, folder=folder) for option in options]
+    common = ["--model", folder / "model", "--direction", "de-en", "--device", "cpu", *test, "--orders", "margin"]
+    refused(capsys, place, expected, "evaluate", *common, *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--batch-tokens", -1, "Hund"], "--batch-tokens -1"),
+        (["--json", "{place}/missing/out.json", "Hund"], "out.json: cannot be written (No such file or directory)"),
+        (["--json", "{place}", "Hund"], "is a folder, expected a file to write"),
+        (["{place}"], "is a folder, expected a text file or a sentence"),
+        (["--length", "gold", "--reference", "{folder}/test.en", "Hund"], "input has fewer lines than"),
+        (["--model", "{folder}/run", "Hund"], "is a run, not a model; its model is {folder}/run/model"),
+        (["--model", "{folder}/config-folder", "Hund"], "config.json: cannot be read (Is a directory)"),
+        (["--model", "{folder}/heads", "Hund"], "config.json: damaged (--shape.heads 0"),
+        (["--model", "{folder}/no-lengths", "--length", "table:2", "Hund"], "table of lengths is empty for de-en"),
+        (["--model", "{folder}/bad-lengths", "--length", "table:2", "Hund"], "lengths.json: damaged"),
+        (["--model", "{folder}/lengths-folder", "Hund"], "lengths.json: cannot be read (Is a directory)"),
+    ],
+)
+def test_translation_settings(
+    folder: Path, place: Path, options: list[object], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _damaged_models(folder)
+    filled = [str(option).format(place=place, folder=folder) for option in options]
+    common = ["--model", folder / "model", "--direction", "de-en", "--device", "cpu"]
+    refused(capsys, place, expected.format(folder=folder), "translate", *common, *filled)
+
+
+def _damaged_models(folder: Path) -> None:
+    if (folder / "run").exists():
+        return
+    shutil.copytree(folder / "model", folder / "run" / "model")
+    for name in ("config-folder", "heads", "no-lengths", "bad-lengths", "lengths-folder"):
+        shutil.copytree(folder / "model", folder / name)
+    (folder / "config-folder" / "config.json").unlink()
+    (folder / "config-folder" / "config.json").mkdir()
+    config = json.loads((folder / "model" / "config.json").read_text())
+    config["shape"]["heads"] = 0
+    (folder / "heads" / "config.json").write_text(json.dumps(config))
+    (folder / "no-lengths" / "lengths.json").write_text("{}")
+    (folder / "bad-lengths" / "lengths.json").write_text('{"de-en": {"one": 2}}')
+    (folder / "lengths-folder" / "lengths.json").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--workers", 0], "--workers 0: expected a number of at least 1"),
+        (["--workers", -1], "--workers -1"),
+        (["--workers", "x"], "--workers: expected int. Got value: x"),
+        (["--filters.max-ratio", -1], "--filters.max-ratio -1"),
+        (["--filters.max-ratio", 0.5], "expected 0 or a number of at least 1"),
+        (["--filters.min-length", -5], "--filters.min-length -5"),
+        (
+            ["--filters.min-length", 5, "--filters.max-length", 4],
+            "--filters.max-length 4: expected a number of at least 5",
+        ),
+        (["--splits", "{train: d.%}"], "split 'train' is named twice"),
+        (["--splits", "{a/b: d.%}"], "'a/b' cannot be the name of a split"),
+        (["--splits", "{mono: d.%}"], "'mono' cannot be the name of a split"),
+        (["--hold-out", "{train: test=1}"], "split 'train' is named twice"),
+        (["--hold-out", "{order: ''}"], "'order' names no corpus"),
+        (["--tokenizer", "de-eng"], "unknown model 'de-eng': did you mean 'de-en'"),
+        (["--tokenizer", "no.json"], "no.json: no such file"),
+        (["--out", "/proc/store"], "/proc/store: cannot be written"),
+    ],
+)
+def test_preparation_settings(
+    folder: Path, place: Path, options: list[object], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["--languages", "de,en", "--out", place / "store", "--train", f"{folder}/test.%", "--workers", 1]
+    refused(capsys, place, expected, "prepare", *common, "--vocabulary", 100, *options)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "expected"),
+    [
+        (b"languages: de,en\ntrain: \xe4\n", "recipe.yaml: invalid UTF-8"),
+        (b"languages: de,en\nfilters: 3\n", "recipe.yaml: filters is 3, expected options of its own (max_length,"),
+        (b"languages: de,en\nfilters:\n", "recipe.yaml: filters is None"),
+        (b"languages: de,en\nfilters: {max_lenght: 3}\n", "recipe.yaml: unknown option of filters 'max_lenght'"),
+        (b"languages: de,en\nfilters: {max_length: x}\n", "recipe.yaml: --filters.max-length: expected int"),
+        (b"languages: de,en\ntrian: x\n", "recipe.yaml: unknown option 'trian': did you mean 'train'"),
+        (b"languages: [\n", "recipe.yaml: "),
+        (b"- 1\n", "recipe.yaml: "),
+    ],
+)
+def test_recipes(tmp_path: Path, place: Path, recipe: bytes, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "recipe.yaml").write_bytes(recipe)
+    refused(capsys, place, expected, "prepare", "--config", tmp_path / "recipe.yaml", "--out", place / "store")
+
+
+def test_a_bundled_model_lends_its_vocabulary(folder: Path, tmp_path: Path) -> None:
+    common = ["--languages", "de,en", "--train", f"{folder}/test.%", "--workers", 1]
+    assert run("prepare", *common, "--out", tmp_path / "store", "--tokenizer", "de-en") == 0
+    assert Store(tmp_path / "store").vocabulary.fingerprint == Model.from_pretrained("de-en").vocabulary.fingerprint
+
+
+def _altered(store: Store, folder: Path, **manifest: object) -> Path:
+    """A copy of a store with another manifest."""
+    shutil.copytree(store.path, folder)
+    about = json.loads((folder / "manifest.json").read_text()) | manifest
+    (folder / "manifest.json").write_text(json.dumps(about))
+    return folder
+
+
+def test_damaged_stores(store: Store, tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = _altered(store, tmp_path / "ids")
+    content = bytearray((ids / "train.en.ids.bin").read_bytes())
+    content[-2:] = b"\xff\xff"
+    (ids / "train.en.ids.bin").write_bytes(content)
+    tokenizer = _altered(store, tmp_path / "tokenizer")
+    shutil.copy(Path(str(Model.from_pretrained("de-en").home)) / "tokenizer.json", tokenizer / "tokenizer.json")
+    for damaged, expected in (
+        (ids, "train.en.ids.bin: the id 65535 is not one of the vocabulary's"),
+        (tokenizer, "wrong vocabulary: tokenizer.json is"),
+        (_altered(store, tmp_path / "dtype", dtype="float7"), "damaged manifest ('float7')"),
+        (_altered(store, tmp_path / "none", vocabulary=None), "damaged manifest"),
+    ):
+        for verb in ("train", "pretrain"):
+            refused(capsys, place, expected, verb, "--data", damaged, "--out", place / "run", *SMALL, *STEPS)
+
+
+def test_places_for_a_run(store: Store, tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    for out, more, expected in (
+        (tmp_path / "file", [], "is a file, expected a folder"),
+        (tmp_path / "file" / "run", [], "is a file, expected a folder"),
+        ("/proc/run", [], "/proc/run: "),
+        (store.path, [], "already exists"),
+        (store.path, ["--resume"], "is not the folder of a run"),
+        (tmp_path / "other", ["--resume"], "is not the folder of a run"),
+    ):
+        refused(capsys, place, expected, "train", "--data", store.path, "--out", out, *SMALL, *STEPS, *more)
+
+
+def test_a_tracker_that_does_not_start(
+    store: Store, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("No API key configured.\nUse `wandb login` to log in.")
+
+    monkeypatch.setattr("accelerate.Accelerator.init_trackers", fail)
+    train = ["train", "--data", store.path, "--out", place / "run", *SMALL, *STEPS]
+    expected = "--run.track tensorboard: cannot be started (No API key configured.)"
+    refused(capsys, place, expected, *train, "--run.track", "tensorboard")
+    monkeypatch.setattr("anyorder.training.loop.find_spec", lambda name: None)
+    refused(capsys, place, "--run.track wandb: needs wandb", *train, "--run.track", "wandb")
+
+
+def test_resuming_with_other_settings(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anyorder.progress.console.width", 200)
+    train = ["train", "--data", store.path, "--out", tmp_path / "run", *SMALL, "--masking.validation-sentences", 2]
+    assert run(*train, *STEPS) == 0
+    assert run(*train, *STEPS, "--resume") == 0
+    assert "already finished at step 2" in capsys.readouterr().err
+    for option, value, expected in (
+        ("--masking.smoothing", 0.2, "masking.smoothing was 0.1, now it is 0.2"),
+        ("--masking.weights", "{train: 2}", "masking.weights was {}, now it is {'train': 2.0}"),
+        ("--shape.dropout", 0.3, "shape.dropout was 0.1, now it is 0.3"),
+    ):
+        assert run(*train, *STEPS, "--resume", option, value) == 2
+        assert f"cannot resume: {expected}\n" in capsys.readouterr().err
+    assert run(*train, "--run.steps", 3, "--resume", "--run.learning-rate", 0.01, "--run.log-every", 1) == 0
+    told = capsys.readouterr().err
+    assert "changed: learning_rate was 0.001, now it is 0.01" in told
+    assert "finished" not in told
+    assert run(*train, "--run.steps", 3, "--resume", "--run.learning-rate", 0.01) == 0
+    assert "changed" not in capsys.readouterr().err
+
+
+def test_output_that_nobody_takes(folder: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "anyorder", "orders"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "anyorder orders: No space left on device\n"
+    shell = f"set -o pipefail; {sys.executable} -m anyorder orders | true"
+    gone = subprocess.run(["bash", "-c", shell], stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    assert (gone.returncode, gone.stderr) == (141, "")
+
+
+def test_a_terminated_translation_leaves_nothing(folder: Path, place: Path) -> None:
+    common = ["--model", folder / "model", "--direction", "de-en", "--device", "cpu", "--json", place / "out.jsonl"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "anyorder", "translate", *map(str, common)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    while not list(place.iterdir()):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (143, b"")
+    assert list(place.iterdir()) == []
+
+
+def test_a_device_is_written_not_replaced(folder: Path) -> None:
+    common = ["--model", folder / "model", "--direction", "de-en", "--device", "cpu", "--json", "/dev/stdout"]
+    done = run_cli("translate", *common, "Hund")
+    assert done.returncode == 0, done.stderr
+    assert '"source": "Hund"' in done.stdout
+    assert Path("/dev/stdout").is_symlink()
