@@ -433,14 +433,16 @@ def test_the_result_is_used_by_name(
     ("more", "message"),
     [
         (["--direction", "de-fr"], "unknown direction 'de-fr'"),
-        (["--learning.min-length", 1], "one position leaves no choice"),
+        (["--learning.min-length", 1], "--learning.min-length 1: expected a number of at least 2"),
         (["--learning.min-length", 50, "--learning.max-length", 60], "no pair of the split 'train' has 50 to 60"),
         (["--learning.split", "trian"], "did you mean 'train'"),
         (["--learning.rollouts", 1], "rloo needs at least 2 rollouts"),
-        (["--learning.gamma", 0], "gamma 0.0 is not above 0"),
+        (["--learning.gamma", 0], "--learning.gamma 0.0: expected a number"),
         (["--policy.size", 100], "not a multiple of 64"),
         (["--learning.kl", 1, "--learning.reference", "margn"], "did you mean 'margin'"),
         (["--learning.weights", '{"nws": 2}'], "unknown corpus 'nws'"),
+        (["--learning.weights", '{"train": 0}'], "less than one sentence"),
+        (["--learning.validation-length", 1], "no pair of the split 'dev' has at most 1"),
         (["--name", "a/b"], "not a plain name"),
     ],
 )

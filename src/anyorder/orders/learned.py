@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from anyorder.errors import InputError, unknown
+from anyorder.errors import InputError, check_number, unknown
 from anyorder.model.attention import Segments, Together
 from anyorder.model.checkpoint import read_json, read_tensors, replace_folder
 from anyorder.model.model import Model
@@ -65,10 +65,10 @@ class PolicyShape:
     """How firmly: scores begin as that order's, times this."""
 
     def check(self) -> None:
-        if self.size < 0 or self.size % 64:
+        for name in ("size", "attention", "sharpness"):
+            check_number(f"--policy.{name}", getattr(self, name), least=0)
+        if self.size % 64:
             raise InputError(f"--policy.size {self.size} is not a multiple of 64")
-        if self.attention < 0 or self.sharpness < 0:
-            raise InputError("--policy.attention and --policy.sharpness must not be negative")
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from anyorder.data.store import Side, Split, Store, join
 from anyorder.decoding.budget import Fixed
 from anyorder.decoding.engine import Request, Work
 from anyorder.decoding.shards import decode_shared
-from anyorder.errors import InputError, unknown
+from anyorder.errors import InputError, check_number, unknown
 from anyorder.evaluation.bleu import corpus_bleu
 from anyorder.model.model import Model
 from anyorder.orders import Order, make_order
@@ -86,16 +86,16 @@ class Learning:
     """Orders whose BLEU is shown beside the learned one's."""
 
     def check(self) -> None:
-        if self.sentences < 1 or self.rollouts < 0 or self.epochs < 1:
-            raise InputError("--learning.sentences and .epochs must be at least 1, .rollouts not negative")
-        if not 0 < self.gamma <= 1:
-            raise InputError(f"--learning.gamma {self.gamma} is not above 0 and at most 1")
-        if self.min_length < 2 or self.max_length < self.min_length:
-            raise InputError("--learning.min_length must be at least 2 (one position leaves no choice) and at most max")
+        for name in ("sentences", "epochs", "validation_sentences"):
+            check_number(f"--learning.{name}", getattr(self, name), least=1)
+        for name in ("rollouts", "entropy", "value", "kl", "validation_length"):
+            check_number(f"--learning.{name}", getattr(self, name), least=0)
+        check_number("--learning.gamma", self.gamma, above=0, most=1)
+        check_number("--learning.clip", self.clip, above=0, below=1)
+        check_number("--learning.min_length", self.min_length, least=2)  # one position leaves no choice
+        check_number("--learning.max_length", self.max_length, least=self.min_length)
         if self.algorithm == "rloo" and self.copies < 2:
             raise InputError("--learning.algorithm rloo needs at least 2 rollouts")
-        if not 0 < self.clip < 1:
-            raise InputError(f"--learning.clip {self.clip} is not between 0 and 1")
 
     @property
     def copies(self) -> int:
@@ -252,6 +252,17 @@ class OrderTask(Task[OrderBatch]):
         if len(self._pairs) == 0:
             window = f"{learning.min_length} to {learning.max_length}"
             raise InputError(f"{store.path}: no pair of the split '{name}' has {window} subwords on both sides")
+        for corpus in learning.weights:
+            if corpus not in self._split.corpora:
+                raise unknown("corpus", corpus, self._split.corpora)
+        assert self._split.corpus is not None
+        own = self._split.corpus[self._pairs[:, 1]]
+        self._weights = weights_by_corpus(self._split.corpora, own, learning.weights)
+        if self._dev and any(len(self._judged(self._dev, direction)) == 0 for direction in self._directions):
+            raise InputError(
+                f"{store.path}: no pair of the split 'dev' has at most {learning.validation_length} subwords on both "
+                "sides: raise --learning.validation-length"
+            )
 
     def _eligible(self, split: Split) -> np.ndarray:
         """(pairs, 2): number of the direction and of the sentence, within the length window."""
@@ -275,15 +286,9 @@ class OrderTask(Task[OrderBatch]):
 
     def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[OrderBatch, Cursor]]:
         size = min(self.learning.sentences, len(self._pairs))
-        corpus = self._split.corpus
-        assert corpus is not None
-        for name in self.learning.weights:
-            if name not in self._split.corpora:
-                raise unknown("corpus", name, self._split.corpora)
-        weights = weights_by_corpus(self._split.corpora, corpus[self._pairs[:, 1]], self.learning.weights)
 
         def epoch_rows(epoch: int) -> np.ndarray:
-            rows = shuffled(np.arange(len(self._pairs)), weights, random_for(self._seed, "epoch", epoch))
+            rows = shuffled(np.arange(len(self._pairs)), self._weights, random_for(self._seed, "epoch", epoch))
             # A batch of a few left over sentences would make a step as large as a full one's, and far noisier.
             return rows[: max(size, len(rows) // size * size)]
 
@@ -348,12 +353,18 @@ class OrderTask(Task[OrderBatch]):
         self._told = True
         return scores
 
+    def _judged(self, dev: Split, direction: str) -> np.ndarray:
+        """The sentences that validation translates."""
+        room = self.model.config.shape.positions - 2
+        limit = min(self.learning.validation_length or room, room)
+        longer = np.maximum(*(side.lengths for side in self._sides(dev, direction)))
+        return np.flatnonzero(longer <= limit)[: self.learning.validation_sentences]
+
     def _translate(self, order: Order, direction: str, device: torch.device) -> tuple[float, float]:
         assert self._dev is not None
         source, target = self._sides(self._dev, direction)
         model = self._frozen(device)
-        limit = self.learning.validation_length or model.config.shape.positions - 2
-        rows = np.flatnonzero(np.maximum(source.lengths, target.lengths) <= limit)[: self.learning.validation_sentences]
+        rows = self._judged(self._dev, direction)
         requests = [Request(np.asarray(source[i], np.int64), int(target.lengths[i])) for i in rows]
         filled = decode_shared(model, requests, direction, order.bind(model, direction), Fixed(1))
         vocabulary = model.vocabulary
