@@ -8,8 +8,10 @@ from torch import Tensor
 from anyorder.data.store import Store
 from anyorder.decoding.budget import make_budget
 from anyorder.decoding.engine import Request, decode
+from anyorder.model import kernels
 from anyorder.model.attention import Places, Segments, SourceApart, attend
 from anyorder.orders import make_order
+from anyorder.orders.learned import LearnedOrder, PolicyShape, Scorer
 from anyorder.training.batches import Cursor
 from anyorder.training.translation import Masking, TranslationTask
 from tests.conftest import tiny
@@ -42,6 +44,36 @@ def test_variable_length_attention() -> None:
     on_cpu = attend(q.double(), torch.stack([k, v], 1).double(), Segments.of(queries), Segments.of(keys))
     on_cuda = attend(q.cuda(), torch.stack([k, v], 1).cuda(), Segments.of(queries, "cuda"), Segments.of(keys, "cuda"))
     assert off(on_cuda, on_cpu) < 5e-3
+
+
+@pytest.mark.parametrize(("heads", "size"), [(8, 64), (4, 16), (8, 128)])
+def test_attention_of_short_segments(heads: int, size: int) -> None:
+    """Triton's kernel, which decoding uses, against the CPU, and as near to it as the library's kernel is."""
+    torch.manual_seed(0)
+    queries, keys = np.array([3, 1, 70, 12, 0, 30]), np.array([9, 40, 70, 2, 5, 131])
+    q, both = (
+        torch.randn(int(queries.sum()), heads, size).bfloat16(),
+        torch.randn(int(keys.sum()), 2, heads, size).bfloat16(),
+    )
+    on_cpu = attend(q.double(), both.double(), Segments.of(queries), Segments.of(keys))
+    on_device = [Segments.of(lengths, "cuda") for lengths in (queries, keys)]
+    with torch.no_grad():
+        assert kernels.usable(q.cuda())
+        short = attend(q.cuda(), both.cuda(), *on_device)
+    assert not kernels.usable(q.cuda())  # gradients are wanted here
+    usual = attend(q.cuda(), both.cuda(), *on_device)
+    assert off(short, on_cpu) < max(1.5 * off(usual, on_cpu), 3e-3)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("width", [64, 512, 1024, 96])
+def test_add_and_normalise(width: int) -> None:
+    states, change = torch.randn(37, width).bfloat16(), torch.randn(37, width).bfloat16()
+    weight, bias = torch.randn(width).bfloat16(), torch.randn(width).bfloat16()
+    found = kernels.add_norm(states.cuda(), change.cuda(), weight.cuda(), bias.cuda(), 1e-12)
+    summed = states.double() + change.double()
+    expected = torch.nn.functional.layer_norm(summed, (width,), weight.double(), bias.double(), 1e-12)
+    assert off(found, expected) < 4e-3
 
 
 def test_logits_of_pairs(store: Store) -> None:
@@ -117,8 +149,10 @@ def test_no_waiting_for_the_device_inside_the_loop(store: Store) -> None:
     """CUDA's own check: an operation that makes the host wait raises."""
     model = tiny(store.vocabulary).cuda().bfloat16()
     requests = [Request(np.arange(10, 20), length, length) for length in (5, 12, 9)]
-    for name in ORDERS:
-        order, budget = make_order(name), make_budget("one")
+    networks = [Scorer(PolicyShape(kind, attention=1), 64).cuda() for kind in ("hidden", "features")]  # type: ignore[arg-type]
+    learned = [LearnedOrder(network, network.shape.kind) for network in networks]
+    for order in [*map(make_order, ORDERS), *learned]:
+        name, budget = order.name, make_budget("one")
         decode(model, requests, "de-en", order, budget)
         waits = []
         torch.cuda.set_sync_debug_mode("warn")

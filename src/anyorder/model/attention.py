@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anyorder.data.ragged import ranges, starts_of
+from anyorder.model import kernels
 
 
 @dataclass(eq=False)
@@ -66,6 +67,9 @@ def attend(query: Tensor, both: Tensor, queries: Segments, keys: Segments) -> Te
 
     query: (tokens, heads, size), both: (tokens, 2, heads, size)
     """
+    short = max(queries.longest, keys.longest) <= kernels.LONGEST and query.shape[-1] in kernels.SIZES
+    if short and kernels.usable(query):
+        return kernels.attend_short(query, both, queries.offsets, keys.offsets, queries.longest, keys.longest)
     key, value = both[:, 0], both[:, 1]
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
         from torch.nn.attention.varlen import varlen_attn

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.errors import InputError, check_number
+from anyorder.model import kernels
 from anyorder.model.attention import Pattern, Places
 
 EPSILON = 1e-12
@@ -116,11 +117,8 @@ class Layer(nn.Module):
         if at is not None:
             states = states[at.rows]
         query = self.query(states).unflatten(-1, (self.heads, -1))
-        return self.finish(states, pattern.attend(index, query, both, at).flatten(-2))
-
-    def finish(self, states: Tensor, attended: Tensor) -> Tensor:
-        """Everything behind the attention: nothing but products and sums, which a compiler can fuse."""
-        states = self._add(states, self.attended(attended), self.norm_attention)
+        attended = self.attended(pattern.attend(index, query, both, at).flatten(-2))
+        states = self._add(states, attended, self.norm_attention)
         inner = self.inner(states)
         inner = F.gelu(inner) if self.activation == "gelu" else F.relu(inner)
         return self._add(states, self.outer(inner), self.norm_feedforward)
@@ -130,6 +128,8 @@ class Layer(nn.Module):
         return self.key_value(states).unflatten(-1, (2, self.heads, -1))
 
     def _add(self, states: Tensor, change: Tensor, norm: nn.LayerNorm) -> Tensor:
+        if kernels.usable(states):
+            return kernels.add_norm(states, change, norm.weight, norm.bias, EPSILON)
         summed = states + F.dropout(change, self.dropout, self.training)
         return norm(summed).to(states.dtype)
 
