@@ -28,9 +28,9 @@ def attention(
         for start in range(0, keys, BLOCK_K):
             place = start + tl.arange(0, BLOCK_K)
             real = place < keys
-            at = (first_key + place).to(tl.int64)[:, None] * both_row + head * both_head + column[None, :]
-            k = tl.load(both + at, mask=real[:, None], other=0.0)
-            v = tl.load(both + both_half + at, mask=real[:, None], other=0.0)
+            key_at = (first_key + place).to(tl.int64)[:, None] * both_row + head * both_head + column[None, :]
+            k = tl.load(both + key_at, mask=real[:, None], other=0.0)
+            v = tl.load(both + both_half + key_at, mask=real[:, None], other=0.0)
             scores = tl.dot(q, tl.trans(k)) * scale
             scores = tl.where(real[None, :], scores, -1e30)
             now = tl.maximum(highest, tl.max(scores, 1))
@@ -39,8 +39,8 @@ def attention(
             total = total * shrink + tl.sum(weights, 1)
             sums = sums * shrink[:, None] + tl.dot(weights.to(v.dtype), v)
             highest = now
-        at = (first_query + row).to(tl.int64)[:, None] * out_row + head * out_head + column[None, :]
-        tl.store(out + at, (sums / total[:, None]).to(q.dtype), mask=real_row)
+        out_at = (first_query + row).to(tl.int64)[:, None] * out_row + head * out_head + column[None, :]
+        tl.store(out + out_at, (sums / total[:, None]).to(q.dtype), mask=real_row)
 
 
 @triton.jit
