@@ -427,6 +427,13 @@ def test_the_result_is_used_by_name(
         == 0
     )
     assert json.loads(records.read_text())["steps"] == one["steps"]
+    texts = tmp_path / "text"
+    texts.write_text("Der Hund sieht ein Haus.\n")
+    arguments = ["evaluate", "--model", model_folder, "--direction", "de-en", "--device", "cpu", "--json", records]
+    assert main([str(part) for part in [*arguments, "--source", texts, "--reference", texts]]) == 0
+    table = json.loads(records.read_text())
+    assert table["rows"][-1]["order"] == "learned"
+    assert "order:*,learned@" in table["signature"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from anyorder.evaluation.tables import encode_pairs
 from anyorder.evaluation.tables import evaluate as evaluate_orders
 from anyorder.model.checkpoint import find
 from anyorder.orders import make_order, split_orders
+from anyorder.orders.learned import default_order
 from anyorder.report.terminal import evaluation_table
 from anyorder.translator import direction_languages
 
@@ -25,7 +26,7 @@ def evaluate(
     direction: str,
     source: Path | None = None,
     reference: Path | None = None,
-    orders: str = ALL,
+    orders: str | None = None,
     max_length: str = "none",
     length: str = "gold",
     budget: str = "one",
@@ -48,7 +49,7 @@ def evaluate(
         direction: Source and target language, such as de-en.
         source: Sentences to translate (plain, .gz, .xz); the sample bundled with the model if not given.
         reference: Their reference translations.
-        orders: Names separated by commas; all heuristic orders if not given.
+        orders: Names separated by commas; all heuristic orders, and the model's learned one, if not given.
         max_length: Length limits in subwords, both sides, such as 20,30,none.
         length: How the target's length is found: gold, predicted, candidates:N or table:N.
         budget: Positions filled in one step, 'one' or a number.
@@ -61,7 +62,7 @@ def evaluate(
         batch_tokens: Target tokens under way together; results do not depend on it.
         json: Also write the table to this file.
     """
-    names = split_orders(orders)
+    names = split_orders(orders or ALL)
     for name in names:
         make_order(name)
     how = Manner.of(names[0], budget, length, seed, batch_tokens)
@@ -73,6 +74,8 @@ def evaluate(
     with whole_file(json) as file:
         translator = open_translator(model, device)
         from_language, to_language = direction_languages(translator.model, direction)
+        if orders is None and default_order(translator.model, direction) == "learned":
+            names.append("learned")
         if source is None or reference is None:
             folder = find(model)
             source, reference = folder / f"sample.{from_language}", folder / f"sample.{to_language}"
