@@ -212,6 +212,8 @@ class _Loop:
         self.average = deepcopy(self.learner).eval().requires_grad_(False)
         self.optimizer = _adamw(self.learner, run, self.cuda)
         self.state = RunState(settings=self._settings())
+        self.began = 0.0
+        """When it would have begun, had it run without a break."""
         self.saved = -1
         """The step of the last checkpoint."""
         if resume:
@@ -238,20 +240,20 @@ class _Loop:
         total = run.steps if run.steps is not None else (run.minutes or 0) * 60
         meter = _Meter(self.accelerator.device, len(self.task.reports))
         patience = run.patience or math.inf
-        began = time.monotonic() - state.seconds
+        self.began = time.monotonic() - state.seconds
         try:
             with self._stop_on_signal(), progress.bar("training", total) as bar:
-                done = self._progress(began)
+                done = self._progress()
                 if self.saved == state.step and (done >= 1 or state.stale >= patience):
                     self._say(f"already finished at step {state.step}")
                 while done < 1 and not self.stopping and state.stale < patience:
                     self._step(source, meter, done)
                     at_log = state.step % run.log_every == 0
                     if at_log or run.steps is not None:
-                        done = self._progress(began)
+                        done = self._progress()
                     if at_log or done >= 1:
                         self._log(meter, peak, done)
-                        state.seconds = time.monotonic() - began
+                        state.seconds = time.monotonic() - self.began
                         bar.set(state.step if run.steps is not None else state.seconds, meter.note)
                     if at_log or self.world == 1:
                         self.stopping = bool(self._same(float(self.stop_asked)))
@@ -259,16 +261,16 @@ class _Loop:
                         if run.validate_every and state.step % run.validate_every == 0:
                             self._validate()
                         if run.save_every and state.step % run.save_every == 0 and done < 1:
-                            self._save(began)
+                            self._save()
         finally:
             source.close()
         if self.stopping:
-            self._save(began)
+            self._save()
             self._say(f"stopped at step {state.step}; continue with --resume")
             return dict(state.scores)
         if state.validated != state.step:
             self._validate()
-        self._save(began)
+        self._save()
         self.accelerator.end_training()
         return dict(state.scores)
 
@@ -309,11 +311,11 @@ class _Loop:
     def _maybe_sync(self, last: bool) -> AbstractContextManager[None]:
         return nullcontext() if last else self.accelerator.no_sync(self.module)
 
-    def _progress(self, began: float) -> float:
+    def _progress(self) -> float:
         if self.run.steps is not None:
             return self.state.step / self.run.steps
         assert self.run.minutes is not None
-        return self._same((time.monotonic() - began) / (self.run.minutes * 60))
+        return self._same((time.monotonic() - self.began) / (self.run.minutes * 60))
 
     def _same(self, value: float) -> float:
         """The first process's value, in all of them."""
@@ -380,7 +382,7 @@ class _Loop:
         if not self.accelerator.is_main_process:
             return
         with (self.out / "log.jsonl").open("a", encoding="utf-8") as log:
-            log.write(json.dumps(entry) + "\n")
+            log.write(json.dumps({**entry, "seconds": round(time.monotonic() - self.began, 2)}) + "\n")
         if self.run.track != "none":
             self.accelerator.log({key: value for key, value in entry.items() if key != "step"}, step=int(entry["step"]))
 
@@ -388,11 +390,11 @@ class _Loop:
         if self.accelerator.is_main_process:
             progress.console.print(line, highlight=False)
 
-    def _save(self, began: float) -> None:
+    def _save(self) -> None:
         """A checkpoint of this step, unless there is one: a complete one is never touched again."""
         if self.saved == self.state.step:
             return
-        self.state.seconds = time.monotonic() - began
+        self.state.seconds = time.monotonic() - self.began
         if self.accelerator.is_main_process:
             save_state(self.out, self.state, self.learner, self.average, self.optimizer, self._fingerprint())
         self.saved = self.state.step
