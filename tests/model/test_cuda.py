@@ -13,6 +13,7 @@ from anyorder.model.attention import Places, Segments, SourceApart, attend
 from anyorder.orders import make_order
 from anyorder.orders.learned import LearnedOrder, PolicyShape, Scorer
 from anyorder.training.batches import Cursor
+from anyorder.training.order import Learning, OrderTask
 from anyorder.training.translation import Masking, TranslationTask
 from tests.conftest import tiny
 
@@ -163,3 +164,26 @@ def test_no_waiting_for_the_device_inside_the_loop(store: Store) -> None:
         finally:
             torch.cuda.set_sync_debug_mode("default")
         assert len(waits) <= 6, (name, waits)  # copying results out, not once a step
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo", "rloo"])
+@pytest.mark.parametrize("kind", ["hidden", "features"])
+def test_an_order_learns_on_the_device(store: Store, algorithm: str, kind: str) -> None:
+    """Rollouts in half precision fill everything once, and the loss of what was seen has a gradient everywhere."""
+    how = Learning(algorithm=algorithm, sentences=16, rollouts=4)  # type: ignore[arg-type]
+    model = tiny(store.vocabulary, width=128, heads=2)
+    task = OrderTask(store, model, ["de-en", "en-de"], PolicyShape(kind, size=64, attention=1), how, 1, compile=True)  # type: ignore[arg-type]
+    task.learner.cuda()
+    torch.nn.init.normal_(task.learner.scorer.out, std=0.1)
+    batch, _ = next(task.batches(Cursor(), 0, 0, 1))
+    rollouts = task.gather(batch, torch.device("cuda"))["rollouts"]
+    with torch.autocast("cuda", torch.bfloat16):
+        loss, report = task.module(rollouts)
+    loss.backward()
+    assert bool(report.isfinite().all())
+    assert all(bool(p.grad is not None and p.grad.isfinite().all()) for p in task.learner.parameters())
+    assert task.learner.scorer.out.grad.norm() > 0  # type: ignore[union-attr]
+    chances = task.learner.log_probs(rollouts.made).gather(1, rollouts.made.chosen[:, None])
+    assert bool((chances > -20).all())  # what was drawn could be drawn
+    decisions = 4 * int((batch.work.lengths - 1).sum())
+    assert len(rollouts.made.chosen) == decisions

@@ -238,20 +238,21 @@ class Learned(Order):
 
     def __init__(self, place: str = DEFAULT):
         self.place = place
-        self._bound: dict[tuple[int, str], LearnedOrder] = {}
+        self._bound: dict[str, tuple[Model, LearnedOrder]] = {}
 
     @classmethod
     def parse(cls, options: str) -> "Learned":
         return cls(options.strip() or DEFAULT)
 
     def bind(self, model: Model, direction: str) -> LearnedOrder:
-        key = id(model), direction
-        if key not in self._bound:
+        known = self._bound.get(direction)
+        if known is None or known[0] is not model:
             scorer, about = load_order(find_order(self.place, model, direction))
             _check(about, model, direction, self.name)
             identity = f"{self.name}@{about['fingerprint']}"
-            self._bound[key] = LearnedOrder(scorer.to(model.device).eval(), self.name, identity)
-        return self._bound[key]
+            known = model, LearnedOrder(scorer.to(model.device).eval(), self.name, identity)
+            self._bound[direction] = known
+        return known[1]
 
     def scores(self, state: State) -> Tensor:
         raise TypeError("a learned order belongs to a model: bind it first")
