@@ -304,7 +304,7 @@ class RightToLeft(Reward):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "kind"), [("rloo", "hidden"), ("a2c", "hidden"), ("ppo", "features")])
+@pytest.mark.parametrize(("algorithm", "kind"), [("rloo", "features"), ("a2c", "hidden"), ("ppo", "features")])
 def test_it_finds_the_one_right_order(store: Store, algorithm: str, kind: str) -> None:
     """Within a minute, from nothing: greedily followed, the order is the right one in three sentences of four."""
     started = time.monotonic()
@@ -357,7 +357,7 @@ def curve(out: Path) -> list[tuple[int, float, float]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["rloo", "ppo"])
+@pytest.mark.parametrize("algorithm", ["ppo"])  # it keeps the most between two steps: rollouts, old values, epochs
 def test_killed_and_resumed_it_learns_the_same(
     store: Store, model_folder: Path, tmp_path: Path, algorithm: str
 ) -> None:
