@@ -16,7 +16,7 @@ from torch import Tensor
 from anyorder.data.vocab import Vocabulary
 from anyorder.errors import InputError
 from anyorder.training import rewards
-from anyorder.training.rewards import Outcome, Reward, make_reward
+from anyorder.training.rewards import CorpusBleu, Outcome, Reward, make_reward
 
 SMALL = Vocabulary.learn(dict.fromkeys("abcé", 50) | {"abba": 9, "abbe": 7, "cab": 5}, 30)
 NAMES = ["bleu", "chrf", "edit-distance", "likelihood"]
@@ -244,7 +244,7 @@ def test_chrf_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(widths) <= 500
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "corpus-bleu"])
 def test_the_host_never_waits(name: str) -> None:
     """Tensors of the meta device have no values: whoever asks for one fails."""
     batch, reward = drawn(3), make_reward(name, SMALL)
@@ -261,7 +261,68 @@ def test_names(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "near"), [("blue", "bleu"), ("edit", "edit-distance"), ("chrF", "chrf")])
 def test_unknown_names(name: str, near: str) -> None:
-    known = "bleu, chrf, edit-distance, likelihood"
+    known = "bleu, corpus-bleu, chrf, edit-distance, likelihood"
     with pytest.raises(InputError) as error:
         make_reward(name, SMALL)
     assert str(error.value) == f"unknown reward '{name}': did you mean '{near}'? (known: {known})"
+
+
+def as_words(ids: Sequence[int], vocabulary: Vocabulary) -> str:
+    """Subword numbers joined to words: two words are equal if their subwords are."""
+    spelled = "".join(f"{i}{' ' if vocabulary.ends_word(i) else '+'}" for i in ids)
+    return spelled.strip().removesuffix("+")
+
+
+def many(count: int, vocabulary: Vocabulary, seed: int) -> tuple[Outcome, list[str], list[str]]:
+    """Sentences that share much with their references, and both as lines of words."""
+    draw = random.Random(seed)
+    rows, references = [], []
+    for _ in range(count):
+        reference = [draw.randrange(6, len(vocabulary)) for _ in range(draw.randint(3, 14))]
+        rows.append([i if draw.random() < 0.8 else draw.randrange(6, len(vocabulary)) for i in reference])
+        references.append(reference)
+    lengths = torch.tensor([len(row) for row in rows])
+    padded = [
+        torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in some], True, 3) for some in (rows, references)
+    ]
+    made = Outcome(padded[0], lengths, padded[1], lengths, torch.ones_like(padded[0]), torch.zeros(padded[0].shape))
+    return made, [as_words(row, vocabulary) for row in rows], [as_words(row, vocabulary) for row in references]
+
+
+def corpus(lines: list[str], references: list[str]) -> float:
+    return BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(lines, [references]).score / 100
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_corpus_bleu_is_shared_out_among_its_sentences(vocabulary: Vocabulary, seed: int) -> None:
+    reward = make_reward("corpus-bleu", vocabulary)
+    made, lines, references = many(400, vocabulary, seed)
+    shares = reward.final(made)
+    assert float(shares.mean()) == pytest.approx(corpus(lines, references), abs=1e-6)
+    # Other translations of some sentences: the score changes by what their shares do.
+    other, other_lines, _ = many(400, vocabulary, seed)
+    changed = random.Random(seed).sample(range(400), 8)
+    for i in changed:
+        n = int(made.lengths[i])
+        other.ids[i, :n] = made.references[i, :n] if i % 2 else other.ids[i, :n].flip(0)
+        other_lines[i] = as_words(other.ids[i, :n].tolist(), vocabulary)
+    gained = corpus(other_lines, references) - corpus(lines, references)
+    both = Outcome(*(torch.cat([getattr(made, name), getattr(other, name)]) for name in Outcome.__dataclass_fields__))
+    judged = reward.final(both).view(2, 400)
+    expected = float((judged[1] - judged[0]).sum()) / 400
+    assert abs(expected) > 1e-3
+    assert gained == pytest.approx(expected, rel=0.1)
+
+
+def test_corpus_bleu_sees_words_and_brevity(vocabulary: Vocabulary) -> None:
+    reward = make_reward("corpus-bleu", vocabulary)
+    assert isinstance(reward, CorpusBleu)
+    inner, last = (
+        next(i for i in range(6, len(vocabulary)) if vocabulary.ends_word(i) is ends) for ends in (False, True)
+    )
+    words, counts = reward.words(
+        torch.tensor([[inner, last, last, inner, last, 0], [last, inner, inner, 0, 0, 0]]), torch.tensor([5, 3])
+    )
+    assert counts.tolist() == [3, 2]  # a word that the sentence breaks off is one, too
+    assert words[0, 0] == words[0, 2] != words[0, 1] == words[1, 0]
+    assert len({int(word) for word in words[1, :2]} | {int(words[0, 0])}) == 3

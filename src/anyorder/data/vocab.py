@@ -112,6 +112,10 @@ class Vocabulary:
         """The words that the ids spell."""
         return "".join(self._pieces[i] for i in ids).replace(END_OF_WORD, " ").split()
 
+    def ends_word(self, i: int) -> bool:
+        """Whether a word ends with this subword."""
+        return self._pieces[i].endswith(END_OF_WORD)
+
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The subwords for a reader: `@@` where the word goes on."""
         return [self._show(self._pieces[i]) for i in ids]

@@ -46,9 +46,10 @@ class Learning:
     algorithm: Literal["a2c", "ppo", "rloo"] = "rloo"
     """a2c: one rollout, a value network as baseline (the paper). ppo: the same, clipped, several epochs (Mansimov et
     al. 2019). rloo: several rollouts of a sentence, each judged by the others."""
-    reward: Literal["bleu", "chrf", "edit-distance", "likelihood"] = "bleu"
-    """What a finished sentence earns: smoothed sentence BLEU on subwords, sentence chrF, minus the edit distance to the
-    reference, or the mean likelihood of its tokens."""
+    reward: Literal["bleu", "corpus-bleu", "chrf", "edit-distance", "likelihood"] = "bleu"
+    """What a finished sentence earns: smoothed sentence BLEU on subwords (the paper), what it does for the corpus BLEU
+    of its batch in words, sentence chrF, minus the edit distance to the reference, or the mean likelihood of its
+    tokens."""
     each_step: Literal["auto", "yes", "no"] = "auto"
     """Reward every step by what it changes, not only the finished sentence; auto does so for edit-distance."""
     sentences: int = 256
@@ -94,6 +95,8 @@ class Learning:
         check_number("--learning.clip", self.clip, above=0, below=1)
         check_number("--learning.min_length", self.min_length, least=2)  # one position leaves no choice
         check_number("--learning.max_length", self.max_length, least=self.min_length)
+        if self.reward == "corpus-bleu" and self.each_step == "yes":
+            raise InputError("--learning.reward corpus-bleu is for whole sentences, not for --learning.each-step")
         if self.algorithm == "rloo" and self.copies < 2:
             raise InputError("--learning.algorithm rloo needs at least 2 rollouts")
 

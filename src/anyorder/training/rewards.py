@@ -96,6 +96,63 @@ class Bleu(Reward):
         return (mean + brevity).exp().masked_fill(matches[:, 0] == 0, 0)
 
 
+class CorpusBleu(Reward):
+    """What a sentence does for the BLEU of the whole batch, in words: the score that evaluations print, 0 to 1.
+
+    Sentence BLEU weighs a sentence of five words like one of thirty, and what it smooths away the corpus score counts.
+    This reward is the corpus score's first-order change: with m and t a sentence's matches and n-grams, M and T the
+    batch's means, BLEU * (1 + mean of (m/M - t/T) over the four orders + what the sentence does for brevity). Its mean
+    over the batch is the batch's BLEU. Words are equal if their subwords are.
+    """
+
+    name = "corpus-bleu"
+
+    def __init__(self, vocabulary: Vocabulary):
+        self.ends = torch.tensor([vocabulary.ends_word(i) for i in range(len(vocabulary))])
+        """(tokens,) bool: the subword is the last of its word."""
+
+    def final(self, outcome: Outcome) -> Tensor:
+        self.ends = self.ends.to(outcome.ids.device)
+        words, lengths = self.words(outcome.ids, outcome.lengths)
+        references, reference_lengths = self.words(outcome.references, outcome.reference_lengths)
+        matches = common(words, lengths, references, reference_lengths, 4).double()
+        total = ngrams(lengths, 4).double()
+        mean_matches, mean_total = matches.mean(0), total.mean(0)
+        # An order without a match in the whole batch makes the score nought; a millionth of a match keeps it defined.
+        log_bleu = (mean_matches.clamp(min=1e-6) / mean_total.clamp(min=1e-6)).log().mean()
+        own, other = lengths.double().mean(), reference_lengths.double().mean()
+        short = own < other
+        log_bleu = log_bleu + (1 - other / own).clamp(max=0)
+        share = (matches / mean_matches.clamp(min=1e-6) - total / mean_total.clamp(min=1e-6)).mean(1)
+        share = share + short * other / own * (lengths / own - 1)
+        return (log_bleu.exp() * (1 + share)).float()
+
+    def words(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """A number for every word, equal for equal words, without gaps; and how many there are: (N, T), (N,)."""
+        width = ids.shape[1]
+        last = torch.arange(width, device=ids.device) == lengths.unsqueeze(1) - 1
+        ends = (self.ends[ids.clamp(min=0)] | last) & first(lengths, width)
+        # Polynomials in an odd number, modulo 2^64: those of a word are the difference of two prefixes, shifted back.
+        powers, inverse = (_powers(base, width, ids.device) for base in (_BASE, _INVERSE))
+        prefix = ((ids + 1) * powers).cumsum(1)
+        before = torch.where(ends, torch.arange(width, device=ids.device), -1).cummax(1).values
+        starts = torch.cat([torch.zeros_like(before[:, :1]), before[:, :-1] + 1], 1)
+        until = torch.cat([torch.zeros_like(prefix[:, :1]), prefix], 1).gather(1, starts)
+        hashed = (prefix - until) * inverse[starts]
+        to = (ends.cumsum(1) - 1).masked_fill(~ends, width)
+        return ids.new_zeros(len(ids), width + 1).scatter_(1, to, hashed)[:, :-1], ends.sum(1)
+
+
+_BASE = 6364136223846793005
+_INVERSE = -4568919932995229531  # _BASE * _INVERSE = 1 modulo 2^64
+
+
+def _powers(base: int, count: int, device: torch.device) -> Tensor:
+    """1, base, base^2, ... modulo 2^64: (count,) int64."""
+    one = torch.ones(1, dtype=torch.int64, device=device)
+    return torch.cat([one, one.new_full((count - 1,), base)]).cumprod(0)
+
+
 class ChrF(Reward):
     """Sentence chrF2 of the text that the ids spell, 0 to 1: n-grams of up to six characters, spaces left out."""
 
@@ -166,6 +223,7 @@ class Likelihood(Reward):
 
 REWARDS: dict[str, Callable[[Vocabulary], Reward]] = {
     Bleu.name: lambda _: Bleu(),
+    CorpusBleu.name: CorpusBleu,
     ChrF.name: ChrF,
     EditDistance.name: lambda _: EditDistance(),
     Likelihood.name: lambda _: Likelihood(),
