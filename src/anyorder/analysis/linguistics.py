@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -57,6 +57,7 @@ def join_subwords(tokens: Sequence[str]) -> tuple[list[str], list[int]]:
     return words, numbers
 
 
+@cache
 def is_punctuation(token: str) -> bool:
     """Neither letter nor digit in it."""
     return not any(character.isalnum() for character in token)
@@ -206,9 +207,12 @@ def _relative(text: Text, ranks: Ranks, at: Array) -> Sum:
 
 
 def frequency_moments(text: Text, ranks: Ranks, frequencies: Array) -> Array:
-    """(K, sentences, 6): count and sums of x, y, xx, yy, xy for x the log frequency and y the relative step."""
-    count, y = len(text.sentences), ranks.relative
-    x = frequencies[None]
+    """(K, sentences, 6): count and sums of x, y, xx, yy, xy for x the log frequency and y the relative step.
+
+    Both less about their means, which changes no correlation and keeps the sums small.
+    """
+    count, y = len(text.sentences), ranks.relative - 0.5
+    x = frequencies[None] - (frequencies.mean() if len(frequencies) else 0)
     one = np.ones_like(x)
     fixed = [np.broadcast_to(sum_by(value, text.owner, count), (len(y), count)) for value in (one, x, x * x)]
     own = [sum_by(value, text.owner, count) for value in (y, y * y, x * y)]
@@ -278,9 +282,23 @@ def looks_english(words: Iterable[Sequence[str]]) -> bool:
     return common >= 0.08 * max(1, counts.total())
 
 
-def find_model() -> str | None:
-    """The English spaCy model that is installed, if any."""
-    return next((name for name in MODELS if find_spec("spacy") and find_spec(name)), None)
+def choose_parser(tagger: str, sentences: Sequence[Sequence[str]]) -> tuple[Parser | None, list[str]]:
+    """A spaCy model by name, `none`, or `auto`: the English one if it is installed and the sentences look English.
+
+    Also returns what to tell the user where `auto` found none.
+    """
+    if tagger == "none":
+        return None, []
+    if tagger != "auto":
+        return spacy_parser(tagger), []
+    model = next((name for name in MODELS if find_spec("spacy") and find_spec(name)), None)
+    if not looks_english(join_subwords(one)[0] for one in sentences):
+        return None, [
+            "no parts of speech: the text does not look English; name a spaCy model of its language (--tagger)"
+        ]
+    if model is None:
+        return None, [f"no parts of speech and no spans of spaCy: {HOW_TO_INSTALL}"]
+    return spacy_parser(model), []
 
 
 def spacy_parser(model: str) -> Parser:

@@ -7,6 +7,8 @@ pen from one position to the next (jumps, AR-ness) read the positions of one ste
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,53 +19,86 @@ Array = NDArray[Any]
 LABELS = ("outer-to-inner", "left-to-right", "right-to-left", "inner-to-outer", "other")
 
 
-def by_length(steps: Sequence[Sequence[int]]) -> Iterator[tuple[Array, Array]]:
-    """Sentences of one length together, shortest first: (m,) their numbers and (m, n) their steps. No empty ones."""
-    lengths = np.array([len(one) for one in steps], np.int64)
-    for length in np.unique(lengths[lengths > 0]):
-        rows = np.flatnonzero(lengths == length)
-        yield rows, np.array([steps[row] for row in rows], np.int32)
+@dataclass(frozen=True)
+class Ranked:
+    """Orders of one length, (..., n) each, sorted once: every function here takes this in place of steps."""
+
+    steps: Array
+    permutation: Array
+    """Positions, from 0, in the order in which they were filled; from the left within one step."""
+    earlier: Array
+    """How many positions were filled in earlier steps."""
+    until: Array
+    """How many positions were filled in the same step or earlier."""
+
+    @property
+    def length(self) -> int:
+        return self.steps.shape[-1]
+
+    @cached_property
+    def relative(self) -> Array:
+        """When each position was filled, from 0 (the start) to 1 (the end): the middle of its turn. 0.5 on average."""
+        return (self.earlier + self.until) / (2 * self.length)
+
+    @cached_property
+    def tied(self) -> Array:
+        """(...): pairs of positions filled in the same step."""
+        return (self.until - self.earlier - 1).sum(-1) // 2
+
+    @cached_property
+    def passed(self) -> Array:
+        """See `passed_over`."""
+        return passed_over(self.steps)
 
 
-# Ranks.
+Orders = Sequence[int] | Array | Ranked
 
 
-def ranks(steps: Array) -> tuple[Array, Array]:
-    """How many positions were filled in earlier steps, and how many in the same step or earlier.
+def ranked(steps: Orders) -> Ranked:
+    """Sort orders.
 
-    >>> [one.tolist() for one in ranks(np.array([2, 1, 2, 9]))]
-    [[1, 0, 1, 3], [3, 1, 3, 4]]
+    >>> one = ranked([2, 1, 2, 9])
+    >>> one.permutation.tolist(), one.earlier.tolist(), one.until.tolist()
+    ([1, 0, 2, 3], [1, 0, 1, 3], [3, 1, 3, 4])
     """
+    if isinstance(steps, Ranked):
+        return steps
     steps = np.asarray(steps)
     order = np.argsort(steps, axis=-1, kind="stable")
     ordered = np.take_along_axis(steps, order, -1)
-    n = steps.shape[-1]
+    length = steps.shape[-1]
     opens = np.ones(steps.shape, bool)
     opens[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
     closes = np.ones(steps.shape, bool)
     closes[..., :-1] = opens[..., 1:]
-    numbers = np.arange(n, dtype=np.int32)
+    numbers = np.arange(length, dtype=np.int32)
     first = np.maximum.accumulate(np.where(opens, numbers, 0), -1)
-    behind = np.minimum.accumulate(np.where(closes, numbers + 1, n)[..., ::-1], -1)[..., ::-1]
-    earlier, until = np.empty_like(first), np.empty_like(first)
+    behind = np.minimum.accumulate(np.where(closes, numbers + 1, length)[..., ::-1], -1)[..., ::-1]
+    earlier, until = np.empty(steps.shape, np.int32), np.empty(steps.shape, np.int32)
     np.put_along_axis(earlier, order, first, -1)
-    np.put_along_axis(until, order, behind.astype(first.dtype), -1)
-    return earlier, until
+    np.put_along_axis(until, order, behind, -1)
+    return Ranked(steps, order, earlier, until)
 
 
-def relative_steps(steps: Array) -> Array:
-    """When each position was filled, from 0 (the start) to 1 (the end): the middle of its turn. Always 0.5 on average.
+def by_length(steps: Sequence[Sequence[int]]) -> Iterator[tuple[Array, Array]]:
+    """Sentences of one length together, shortest first: (m,) their numbers and (m, n) their steps. No empty ones.
 
-    >>> relative_steps(np.array([1, 4, 3, 2])).tolist()
+    Steps are renumbered (only their order matters), so that they fit small integers.
+    """
+    lengths = np.array([len(one) for one in steps], np.int64)
+    for length in np.unique(lengths[lengths > 0]).tolist():
+        rows = np.flatnonzero(lengths == length)
+        several = ranked(np.array([steps[row] for row in rows.tolist()], np.int64)).until
+        yield rows, several.astype(np.int16 if length < 1 << 15 else np.int32)
+
+
+def relative_steps(steps: Orders) -> Array:
+    """When each position was filled, from 0 (the start) to 1 (the end): the middle of its turn. 0.5 on average.
+
+    >>> relative_steps([1, 4, 3, 2]).tolist()
     [0.125, 0.875, 0.625, 0.375]
     """
-    earlier, until = ranks(steps)
-    return (earlier + until) / (2 * np.asarray(steps).shape[-1])
-
-
-def permutation(steps: Array) -> Array:
-    """Positions, from 0, in the order in which they were filled; from the left within one step."""
-    return np.argsort(steps, axis=-1, kind="stable")
+    return ranked(steps).relative
 
 
 # Orders to compare with, as steps.
@@ -95,33 +130,30 @@ def inner_out(length: int) -> Array:
 # Correlations.
 
 
-def kendall(steps: Array, reference: Array) -> Array:
-    """Kendall's tau-b: pairs of positions filled in the same order as in the reference less those filled the other way
-    round, by the geometric mean of the numbers of pairs that either one orders at all. NaN where there are none.
+def kendall(steps: Orders, reference: Array) -> Array:
+    """Kendall's tau-b to an order that fills one position a step: pairs of positions filled in the same order as there,
+    less those filled the other way round, by the geometric mean of the numbers of pairs that either one orders at all.
+    NaN where there are none.
 
-    >>> round(float(kendall(np.array([1, 2, 4, 3]), left_to_right(4))), 3)
+    >>> round(float(kendall([1, 2, 4, 3], left_to_right(4))), 3)
     0.667
     """
-    steps, reference = np.asarray(steps, np.float32), np.asarray(reference, np.float32)
-    agreed, own = np.zeros(steps.shape[:-1], np.float32), np.zeros(steps.shape[:-1], np.float32)
-    given = 0.0
-    for lag in range(1, steps.shape[-1]):
-        signs = np.sign(steps[..., lag:] - steps[..., :-lag])
-        expected = np.sign(reference[lag:] - reference[:-lag])
-        agreed += signs @ expected
-        own += np.einsum("...i,...i", signs, signs)
-        given += float(expected @ expected)
-    return _ratio(agreed.astype(np.float64), np.sqrt(own.astype(np.float64) * given))
+    own = ranked(steps)
+    pairs = own.length * (own.length - 1) / 2
+    order = np.argsort(reference)
+    ascends = np.array_equal(order, np.arange(own.length))
+    against = (own.passed if ascends else passed_over(own.steps[..., order])).sum(-1, dtype=np.int64)
+    return _ratio(pairs - own.tied - 2 * against, np.sqrt(pairs * (pairs - own.tied)))
 
 
-def spearman(steps: Array, reference: Array) -> Array:
+def spearman(steps: Orders, reference: Array) -> Array:
     """Spearman's rho: the correlation of the ranks, those of ties averaged. NaN where either one orders nothing.
 
-    >>> round(float(spearman(np.array([1, 2, 4, 3]), left_to_right(4))), 3)
+    >>> round(float(spearman([1, 2, 4, 3], left_to_right(4))), 3)
     0.8
     """
-    own, given = relative_steps(steps) - 0.5, relative_steps(reference) - 0.5
-    return _ratio(own @ given, np.sqrt((own**2).sum(-1) * (given**2).sum(-1)))
+    own, given = ranked(steps).relative - 0.5, ranked(reference).relative - 0.5
+    return _ratio(own @ given, np.sqrt(np.einsum("...i,...i", own, own) * (given @ given)))
 
 
 def _ratio(top: Array, bottom: Array) -> Array:
@@ -129,17 +161,21 @@ def _ratio(top: Array, bottom: Array) -> Array:
         return np.where(bottom > 0, top / bottom, np.nan)
 
 
+def _steps(steps: Orders) -> Array:
+    return steps.steps if isinstance(steps, Ranked) else np.asarray(steps)
+
+
 # Borders and jumps.
 
 
-def at_edge(steps: Array) -> Array:
+def at_edge(steps: Orders) -> Array:
     """(..., n): the position was the leftmost or the rightmost masked one when it was filled.
 
     It was the leftmost if nothing to its left came later.
     """
-    steps = np.asarray(steps)
-    from_right = np.maximum.accumulate(steps[..., ::-1], -1)[..., ::-1]
-    return (steps == np.maximum.accumulate(steps, -1)) | (steps == from_right)
+    values = _steps(steps)
+    from_right = np.maximum.accumulate(values[..., ::-1], -1)[..., ::-1]
+    return (values == np.maximum.accumulate(values, -1)) | (values == from_right)
 
 
 def edge_share(steps: Sequence[Array]) -> float:
@@ -147,16 +183,16 @@ def edge_share(steps: Sequence[Array]) -> float:
     return sum(np.count_nonzero(at_edge(one)) for one in steps) / max(1, sum(map(len, steps)))
 
 
-def jumps(steps: Array) -> Array:
+def jumps(steps: Orders) -> Array:
     """(..., n - 1): from each filled position to the next one; +1 is the right neighbour.
 
-    >>> jumps(np.array([1, 2, 4, 3])).tolist()
+    >>> jumps([1, 2, 4, 3]).tolist()
     [1, 2, -1]
     """
-    return np.diff(permutation(steps), axis=-1)
+    return np.diff(ranked(steps).permutation, axis=-1)
 
 
-def adjacent(steps: Array) -> Array:
+def adjacent(steps: Orders) -> Array:
     """(..., n - 1): the next position is a neighbour of the one filled before it."""
     return np.abs(jumps(steps)) == 1
 
@@ -164,37 +200,43 @@ def adjacent(steps: Array) -> Array:
 # AR-ness (Gong et al. 2025, DiffuCoder): how near an order is to a left-to-right model's.
 
 
-def local_arness(steps: Array, k: int) -> Array:
+def local_arness(steps: Orders, k: int) -> Array:
     """(..., n - k): k moves in a row all went to the right neighbour. Its mean is the local AR-ness@k.
 
-    >>> local_arness(np.array([1, 2, 3, 5, 4]), 2).tolist()
+    >>> local_arness([1, 2, 3, 5, 4], 2).tolist()
     [True, False, False]
     """
-    right = jumps(steps) == 1
-    windows = max(0, right.shape[-1] - k + 1)
-    found = np.ones((*right.shape[:-1], windows), bool)
+    return right_runs(jumps(steps), k)
+
+
+def right_runs(moves: Array, k: int) -> Array:
+    """`local_arness`, from jumps."""
+    windows = max(0, moves.shape[-1] - k + 1)
+    found = np.ones((*moves.shape[:-1], windows), bool)
     for start in range(k):
-        found &= right[..., start : start + windows]
+        found &= moves[..., start : start + windows] == 1
     return found
 
 
-def passed_over(steps: Array) -> Array:
+def passed_over(steps: Orders) -> Array:
     """(..., n): how many positions to the left of each one were still masked when it was filled.
 
-    >>> passed_over(np.array([1, 4, 2, 3])).tolist()
+    >>> passed_over([1, 4, 2, 3]).tolist()
     [0, 0, 1, 1]
     """
-    steps = np.asarray(steps)
-    found = np.zeros(steps.shape, np.int32)
-    for lag in range(1, steps.shape[-1]):
-        found[..., lag:] += steps[..., :-lag] > steps[..., lag:]
-    return found
+    if isinstance(steps, Ranked):
+        return steps.passed
+    values = np.ascontiguousarray(np.moveaxis(np.asarray(steps), -1, 0))  # long rows to compare: sentences are short
+    found = np.zeros(values.shape, np.int16 if len(values) < 1 << 15 else np.int32)
+    for lag in range(1, len(values)):
+        found[lag:] += values[:-lag] > values[lag:]
+    return np.moveaxis(found, 0, -1)
 
 
-def global_arness(steps: Array, k: int) -> Array:
+def global_arness(steps: Orders, k: int) -> Array:
     """(..., n): the position was one of the first k masked ones when filled. Its mean is the global AR-ness@k.
 
-    >>> global_arness(np.array([1, 4, 2, 3]), 1).tolist()
+    >>> global_arness([1, 4, 2, 3], 1).tolist()
     [True, True, False, False]
     """
     return passed_over(steps) < k
@@ -203,17 +245,17 @@ def global_arness(steps: Array, k: int) -> Array:
 # Whole sentences.
 
 
-def is_left_to_right(steps: Array) -> Array:
+def is_left_to_right(steps: Orders) -> Array:
     """The pen never goes back."""
-    return np.asarray(np.all(np.diff(steps, axis=-1) >= 0, axis=-1))
+    return np.asarray(np.all(np.diff(_steps(steps), axis=-1) >= 0, axis=-1))
 
 
-def is_last_then_left_to_right(steps: Array) -> Array:
+def is_last_then_left_to_right(steps: Orders) -> Array:
     """The last position alone comes first, then the pen never goes back."""
-    steps = np.asarray(steps)
-    if steps.shape[-1] < 2:
-        return np.zeros(steps.shape[:-1], bool)
-    return (steps[..., -1] < steps[..., :-1].min(-1)) & is_left_to_right(steps[..., :-1])
+    values = _steps(steps)
+    if values.shape[-1] < 2:
+        return np.zeros(values.shape[:-1], bool)
+    return (values[..., -1] < values[..., :-1].min(-1)) & is_left_to_right(values[..., :-1])
 
 
 def label_threshold(length: int) -> float:
@@ -228,7 +270,7 @@ def label_threshold(length: int) -> float:
     return min(1.0, 2.236 * float(np.sqrt(2 * (2 * length + 5) / (9 * length * (length - 1)))))
 
 
-def label(steps: Array) -> Array:
+def label(steps: Orders) -> Array:
     """The number in `LABELS` of what an order looks like most.
 
     The one of outer-in, left-to-right, right-to-left and inner-out that it has the largest Kendall's tau with, or
@@ -236,12 +278,12 @@ def label(steps: Array) -> Array:
     left-to-right and right-to-left go first. The final punctuation filled first and the rest from the left is still
     left-to-right, and so is the paper's own example that 'runs from left to right mostly'.
 
-    >>> LABELS[int(label(np.array([1, 2, 5, 7, 8, 6, 4, 3])))]
+    >>> LABELS[int(label([1, 2, 5, 7, 8, 6, 4, 3]))]
     'outer-to-inner'
     """
-    length = np.asarray(steps).shape[-1]
-    along, inwards = kendall(steps, left_to_right(length)), kendall(steps, outer_in(length))
-    return label_of(along, inwards, length)
+    own = ranked(steps)
+    along, inwards = kendall(own, left_to_right(own.length)), kendall(own, outer_in(own.length))
+    return label_of(along, inwards, own.length)
 
 
 def label_of(along: Array, inwards: Array, length: int) -> Array:
@@ -255,24 +297,22 @@ def label_of(along: Array, inwards: Array, length: int) -> Array:
 # Many sentences.
 
 
-def heat_map(steps: Array, bins: int = 20) -> Array:
+def heat_map(steps: Orders, bins: int = 20) -> Array:
     """(..., bins, bins): when (rows, from the first step) which part of the sentence (columns) was filled.
 
     Time and sentence both run from 0 to 1, and each position is a rectangle: its own n-th of the sentence by its turn
     (positions of one step share theirs). The map is the area of these in each cell, so that every row and every column
     sums to 1. Sentences of any length weigh the same, and their mean is the map of a test set.
 
-    >>> heat_map(np.array([1, 2, 4, 3]), 2).tolist()
+    >>> heat_map([1, 2, 4, 3], 2).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    steps = np.asarray(steps)
-    length = steps.shape[-1]
-    earlier, until = ranks(steps)
-    borders = np.arange(bins + 1, dtype=np.float32) * np.float32(length / bins)
-    numbers = np.arange(length)
+    own = ranked(steps)
+    borders = np.arange(bins + 1, dtype=np.float32) * np.float32(own.length / bins)
+    numbers = np.arange(own.length)
     place = _overlap(numbers, numbers + 1, borders)
-    time = _overlap(earlier, until, borders) / (until - earlier)[..., None].astype(np.float32)
-    return np.swapaxes(time, -1, -2) @ place * np.float32(bins / length)
+    time = _overlap(own.earlier, own.until, borders) / (own.until - own.earlier)[..., None].astype(np.float32)
+    return np.swapaxes(time, -1, -2) @ place * np.float32(bins / own.length)
 
 
 def _overlap(start: Array, end: Array, borders: Array) -> Array:
@@ -290,14 +330,14 @@ def order_entropy(heat: Array) -> Array:
     return -(share * logs).sum(-1).mean(-1) / np.log(bins)
 
 
-def profile_signs(steps: Array, points: int = 20) -> Array:
+def profile_signs(steps: Orders, points: int = 20) -> Array:
     """(..., points (points - 1) / 2): which of two places of the sentence was filled later, as a vector of length 1.
 
     The places are `points` equally spaced ones from the first position to the last; between two positions the relative
     step is interpolated. So the dot product of two of these is Kendall's tau-b of two sentences brought to the same
     length: 1 for left-to-right at any two lengths. All zeros where a sentence orders nothing.
     """
-    relative = relative_steps(steps)
+    relative = ranked(steps).relative
     place = np.linspace(0, relative.shape[-1] - 1, points)
     left = np.minimum(place.astype(np.int64), max(0, relative.shape[-1] - 2))
     right = np.minimum(left + 1, relative.shape[-1] - 1)
