@@ -1,6 +1,8 @@
 """Read trajectories from files: those of `anyorder translate --json`, and anyone's."""
 
 import json
+import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from anyorder.errors import InputError
 
 def read_systems(paths: Sequence[Path]) -> dict[str, list[Trajectory]]:
     """One system a file, called by the file's name; with its folder's where two files have the same."""
-    names = [path.name.removesuffix(path.suffix) for path in paths]
+    names = [re.sub(r"(\.jsonl?)?(\.gz|\.xz)?$", "", path.name) for path in paths]
     if len(set(names)) < len(names):
         names = [f"{path.absolute().parent.name}/{name}" for path, name in zip(paths, names, strict=True)]
     for i, name in enumerate(names):
@@ -47,7 +49,7 @@ def _trajectory(line: str) -> Trajectory:
     tokens, steps = (_list(value, name) for name in ("tokens", "steps"))
     if not all(isinstance(token, str) for token in tokens):
         raise ValueError("tokens are not all text")
-    if not all(type(step) is int and step >= 1 for step in steps):
+    if not all(type(step) is int and 1 <= step < 1 << 31 for step in steps):
         raise ValueError("steps are not all whole numbers from 1")
     if len(tokens) != len(steps):
         raise ValueError(f"{len(tokens)} tokens but {len(steps)} steps")
@@ -69,4 +71,4 @@ def _list(value: dict[str, Any], name: str) -> list[Any]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

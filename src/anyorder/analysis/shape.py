@@ -275,8 +275,8 @@ def label(steps: Orders) -> Array:
 
     The one of outer-in, left-to-right, right-to-left and inner-out that it has the largest Kendall's tau with, or
     'other' where that is below `label_threshold` or there are fewer than two positions. Of equally large ones,
-    left-to-right and right-to-left go first. The final punctuation filled first and the rest from the left is still
-    left-to-right, and so is the paper's own example that 'runs from left to right mostly'.
+    left-to-right and right-to-left go first. A sentence of ten or more positions with the last one filled first and the
+    rest from the left is left-to-right, and so is the paper's own example that 'runs from left to right mostly'.
 
     >>> LABELS[int(label([1, 2, 5, 7, 8, 6, 4, 3]))]
     'outer-to-inner'

@@ -138,6 +138,9 @@ def _check(systems: Mapping[str, Sequence[Trajectory]], references: Sequence[str
         for number, (a, b) in enumerate(zip(made, other, strict=True), start=1):
             if a.source and b.source and a.source != b.source:
                 raise InputError(f"{first} and {name} translate different sentences in line {number}")
+    for name, every in systems.items():
+        if not any(one.tokens for one in every):
+            raise InputError(f"{name} has no sentences but empty ones")
     if references is not None and len(references) != len(made):
         raise InputError(f"{first} has {len(made):,} sentences but there are {len(references):,} references")
     return len(made)
@@ -204,7 +207,7 @@ class _Orders:
         self.groups = groups
         """(m,) sentences and (K, m, n) steps."""
         self.text = text
-        self.number = len(groups[0][1]) if groups else 1
+        self.number = len(groups[0][1])
 
     def statistics(self, frequencies: Array) -> tuple[dict[str, _Statistic], dict[str, _Statistic]]:
         """Figures, and figures by tag."""
@@ -319,7 +322,7 @@ def _system(
         name=name,
         signature=_signature(made),
         figures=figures,
-        labels={label: figures[f"label {label}"].value or 0.0 for label in LABELS if f"label {label}" in figures},
+        labels={label: figures[f"label {label}"].value or 0.0 for label in LABELS},
         positions={"bins": BINS, "share": np.round(share, 6).tolist()},
         jumps=_jump_shares(groups),
         by_tag={key: _figure(one, weights, null_tags[key]) for key, one in tagged.items()} or None,

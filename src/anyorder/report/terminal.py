@@ -109,15 +109,16 @@ def account_table(account: Account) -> Table:
 
 _SHEETS: dict[str, dict[str, str]] = {
     "shape": {
-        "kendall left-to-right": "τ l-to-r",
-        "kendall outer-in": "τ outer",
+        "kendall left-to-right": "τ left-right",
+        "kendall outer-in": "τ outer-in",
         "edge share": "edge",
         "adjacent share": "adjacent",
         "mean jump": "jump",
-        "order entropy": "entropy",
-        "diversity": "diversity",
     },
-    "looks like (share of sentences)": {f"label {label}": label for label in LABELS},
+    "looks like (share of sentences)": {
+        f"label {label}": head
+        for label, head in zip(LABELS, ("outer-in", "left-right", "right-left", "inner-out", "other"), strict=True)
+    },
     "nearness to left-to-right": {
         "left-to-right share": "exactly",
         "punctuation first share": "end first",
@@ -134,7 +135,12 @@ _SHEETS: dict[str, dict[str, str]] = {
         "content word step": "content",
         "frequency correlation": "frequency",
     },
-    "quality": {"repetition rate": "repetitions", "sentence bleu": "sentence BLEU"},
+    "variety and quality": {
+        "order entropy": "entropy",
+        "diversity": "diversity",
+        "repetition rate": "repetitions",
+        "sentence bleu": "sentence BLEU",
+    },
 }
 """What the terminal shows; the rest is in the JSON."""
 
@@ -159,7 +165,7 @@ def _sheet(title: str, heads: Sequence[str], rows: Sequence[tuple[str, Sequence[
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("system", no_wrap=True)
     for head in heads:
-        table.add_column(head, justify="right")
+        table.add_column(head, justify="right", no_wrap=True)
     for name, figures in rows:
         table.add_row(escape(name), *(_figure(one) for one in figures))
     table.add_row("random", *(_random([figures[i] for _, figures in rows]) for i in range(len(heads))), style="dim")
