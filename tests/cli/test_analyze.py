@@ -1,7 +1,9 @@
 """The verb `analyze`, from files to tables."""
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,6 +72,28 @@ def test_wrong_input(files: Path, capsys: pytest.CaptureFixture[str], arguments:
     error = capsys.readouterr().err
     assert expected in error
     assert error.count("\n") == 1
+    assert sorted(files.iterdir()) == before
+
+
+def test_report_and_figures_get_the_analysis(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they make of it is tested elsewhere; here, that the report appears whole or not at all."""
+    seen = []
+
+    def write_html(file: Path, systems: dict, analysis: dict, references: list[str] | None, title: str) -> None:
+        seen.append((list(systems), analysis["format"], references))
+        file.write_text("page")
+        if title.endswith("outer") and len(seen) > 1:
+            raise OSError(28, "No space left on device", str(file))
+
+    monkeypatch.setitem(sys.modules, "anyorder.report.html", SimpleNamespace(write_html=write_html))
+    drawn = SimpleNamespace(figures=lambda analysis, folder: folder.mkdir())
+    monkeypatch.setitem(sys.modules, "anyorder.report.plots", drawn)
+    assert run(files, "--html", files / "out.html", "--figures", files / "drawn") == 0
+    assert seen == [(["paper", "[bold]", "outer"], 1, None)]
+    assert (files / "out.html").read_text() == "page"
+    assert (files / "drawn").is_dir()
+    before = sorted(files.iterdir())
+    assert run(files, "--html", files / "other.html") == 2
     assert sorted(files.iterdir()) == before
 
 
