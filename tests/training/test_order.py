@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from anyorder.analysis.shape import edge_share
 from anyorder.data.batch import pack_sentences
 from anyorder.data.store import Store
 from anyorder.data.vocab import Vocabulary
@@ -32,7 +33,6 @@ from anyorder.training.order import (
     Learning,
     OrderLoss,
     OrderTask,
-    edge_share,
     judge,
     less_the_others,
     returns_of,

@@ -21,6 +21,7 @@ VERBS = {
     "learn-order": "Learn the generation order of a trained model by reinforcement.",
     "translate": "Translate sentences in any order, and show them filling up.",
     "evaluate": "Score orders on a test set: BLEU, chrF, significance.",
+    "analyze": "Measure the orders of translations: their shape, and what they have to do with the language.",
     "orders": "List the orders by name.",
 }
 

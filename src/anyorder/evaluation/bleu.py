@@ -1,10 +1,11 @@
-"""Corpus scores, all of them sacreBLEU's.
+"""Scores, all of them sacreBLEU's.
 
 `bleu` is what multi-bleu.perl prints: case-sensitive BLEU-4 on tokens that are already there (Moses words, subwords
 joined), one reference, no smoothing. `chrf` is chrF2 on the text a reader sees.
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 from sacrebleu.metrics import BLEU, CHRF
 
@@ -25,6 +26,16 @@ def corpus_bleu(words: Sequence[str], references: Sequence[str]) -> float:
 def corpus_chrf(texts: Sequence[str], references: Sequence[str]) -> float:
     """Both as plain text."""
     return float(chrf().corpus_score(list(texts), [list(references)]).score)
+
+
+def sentence_bleu(text: str, reference: str) -> float:
+    """Of one sentence, both as plain text: on sacreBLEU's tokens (13a), smoothed, no n-gram longer than it."""
+    return float(_sentences().sentence_score(text, [reference]).score)
+
+
+@cache
+def _sentences() -> BLEU:
+    return BLEU(effective_order=True)
 
 
 def bleu_signature() -> str:

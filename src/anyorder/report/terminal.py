@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
+from anyorder.analysis.shape import LABELS
+from anyorder.analysis.summary import Analysis, Figure
 from anyorder.data.prepare import REASONS, Account
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.evaluation.tables import Evaluation, Score
@@ -102,3 +105,87 @@ def account_table(account: Account) -> Table:
     for split, count in account.moved.items():
         table.add_row(split, "held out of train", "", f"{count:,}")
     return table
+
+
+_SHEETS: dict[str, dict[str, str]] = {
+    "shape": {
+        "kendall left-to-right": "τ left-right",
+        "kendall outer-in": "τ outer-in",
+        "edge share": "edge",
+        "adjacent share": "adjacent",
+        "mean jump": "jump",
+    },
+    "looks like (share of sentences)": {
+        f"label {label}": head
+        for label, head in zip(LABELS, ("outer-in", "left-right", "right-left", "inner-out", "other"), strict=True)
+    },
+    "nearness to left-to-right": {
+        "left-to-right share": "exactly",
+        "punctuation first share": "end first",
+        "local ar-ness@1": "local@1",
+        "local ar-ness@2": "local@2",
+        "global ar-ness@1": "global@1",
+        "global ar-ness@2": "global@2",
+    },
+    "language": {
+        "suffix last share": "suffix last",
+        "constituent sentence share": "constituent",
+        "constituent share": "of all",
+        "function word step": "function",
+        "content word step": "content",
+        "frequency correlation": "frequency",
+    },
+    "variety and quality": {
+        "order entropy": "entropy",
+        "diversity": "diversity",
+        "repetition rate": "repetitions",
+        "sentence bleu": "sentence BLEU",
+    },
+}
+"""What the terminal shows; the rest is in the JSON."""
+
+
+def analysis_tables(analysis: Analysis) -> list[Table]:
+    """One row a system and one for random orders; figures with half of their 95% intervals."""
+    tables: list[Table] = []
+    for title, columns in _SHEETS.items():
+        held = {name: head for name, head in columns.items() if any(name in one.figures for one in analysis.systems)}
+        rows = [(one.name, [one.figures.get(name) for name in held]) for one in analysis.systems]
+        tables.append(
+            _sheet(title if tables else f"{analysis.sentences:,} sentences: {title}", list(held.values()), rows)
+        )
+    tags = list(dict.fromkeys(tag for one in analysis.systems for tag in one.by_tag or ()))[:6]
+    if tags:
+        rows = [(one.name, [(one.by_tag or {}).get(tag) for tag in tags]) for one in analysis.systems]
+        tables.append(_sheet("relative step by part of speech", tags, rows))
+    return tables
+
+
+def _sheet(title: str, heads: Sequence[str], rows: Sequence[tuple[str, Sequence[Figure | None]]]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("system", no_wrap=True)
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    for name, figures in rows:
+        table.add_row(escape(name), *(_figure(one) for one in figures))
+    table.add_row("random", *(_random([figures[i] for _, figures in rows]) for i in range(len(heads))), style="dim")
+    return table
+
+
+def _figure(one: Figure | None) -> str:
+    if one is None or one.value is None:
+        return "–"
+    if one.low is None or one.high is None:
+        return _number(one.value)
+    return f"{_number(one.value)}[dim]±{_number((one.high - one.low) / 2).removeprefix('0')}[/dim]"
+
+
+def _random(figures: Sequence[Figure | None]) -> str:
+    """What random orders give, over all systems: their sentences differ a little."""
+    known = [one.null for one in figures if one is not None and one.null is not None]
+    return _number(sum(known) / len(known)) if known else "–"
+
+
+def _number(value: float) -> str:
+    digits = 3 if 0.0005 <= abs(value) < 0.0095 else 2 if abs(value) < 9.995 else 1
+    return f"{value:.{digits}f}" if round(value, digits) else "0.00"

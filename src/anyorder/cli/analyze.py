@@ -1,0 +1,85 @@
+"""`anyorder analyze`: what the orders of translations look like, on a whole test set."""
+
+import json as json_format
+from pathlib import Path
+
+from anyorder import progress
+from anyorder.analysis.linguistics import choose_parser, read_trees
+from anyorder.analysis.reader import read_systems
+from anyorder.analysis.summary import analyse
+from anyorder.cli.start import whole_file
+from anyorder.data.corpus import read_lines
+from anyorder.errors import InputError, check_number
+from anyorder.report.terminal import analysis_tables
+
+
+def analyze(
+    input: list[str],
+    reference: Path | None = None,
+    trees: Path | None = None,
+    tagger: str = "auto",
+    html: Path | None = None,
+    json: Path | None = None,
+    figures: Path | None = None,
+    samples: int = 1000,
+    draws: int = 50,
+    seed: int = 1,
+) -> None:
+    """Measure the orders of translations.
+
+    Reads what 'anyorder translate --json FILE' wrote, or anyone's JSON lines that hold at least tokens (subwords, '@@'
+    where a word goes on) and steps (from 1). Every file is one system; all translate the same sentences.
+
+    Args:
+        input: Files with one trajectory a line (plain, .gz, .xz).
+        reference: Reference translations, one a line; adds BLEU of every sentence.
+        trees: Bracketed trees, one a line, of any of the sentences: constituents are theirs, not spaCy's.
+        tagger: A spaCy model for parts of speech and constituents, auto (the English one, where it is installed and the
+            text looks English), or none.
+        html: Write a report to look at in a browser.
+        json: Write all figures to this file.
+        figures: Write figures for publication into this folder (PDF, SVG, PNG).
+        samples: Test sets drawn for the 95% intervals.
+        draws: Test sets of shuffled orders, to compare with.
+        seed: For both.
+    """
+    if not input:
+        raise InputError("nothing to analyse: give the files that 'anyorder translate --json FILE' wrote")
+    check_number("--samples", samples, least=20)
+    check_number("--draws", draws, least=1)
+    if figures is not None:
+        _check_folder(figures)
+    systems = read_systems([Path(name) for name in input])
+    references = list(read_lines(reference)) if reference else None
+    known = read_trees(trees) if trees else None
+    parser, notes = choose_parser(tagger, [one.tokens for made in systems.values() for one in made])
+    with whole_file(json) as file, whole_file(html) as page:
+        with progress.bar("measuring", len(systems), "systems") as bar:
+            result = analyse(systems, references, known, parser, samples, draws, seed, notes, bar.advance)
+        told = result.as_json()
+        if file:
+            file.write(json_format.dumps(told, ensure_ascii=False) + "\n")
+        if page:
+            from anyorder.report.html import write_html  # type: ignore[import-not-found]
+
+            write_html(Path(page.name), systems, told, references, f"Orders: {', '.join(systems)}")
+        if figures is not None:
+            from anyorder.report.plots import figures as draw  # type: ignore[import-not-found]
+
+            draw(told, figures)
+    screen = progress.Screen()
+    for table in analysis_tables(result):
+        screen.print(table)
+    for note in result.notes:
+        screen.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+
+
+analyze.positionals = {  # type: ignore[attr-defined]
+    "input": {"nargs": "*", "type": str, "default": [], "help": "files of trajectories, one system each"}
+}
+
+
+def _check_folder(folder: Path) -> None:
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not place.is_dir():
+        raise InputError(f"{folder}: {place} is a file, expected a folder")

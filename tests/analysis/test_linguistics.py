@@ -1,0 +1,195 @@
+"""Language and order: by hand on the paper's sentences, and against definitions spelled out on random ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anyorder.analysis import linguistics, shape
+from anyorder.analysis.linguistics import Annotation, Ranks, Text
+from anyorder.errors import InputError
+from tests.analysis.paper import AFFLECK, MOSTLY_LEFT_TO_RIGHT, TEARGAS
+
+PRINTED = [TEARGAS, AFFLECK, MOSTLY_LEFT_TO_RIGHT]
+SENTENCES = st.lists(
+    st.lists(st.tuples(st.sampled_from(["a", "b@@", "c@@", "."]), st.integers(1, 6)), max_size=8),
+    min_size=1,
+    max_size=4,
+)
+
+
+def ranks_of(steps: list[list[int]]) -> Ranks:
+    several = [shape.ranked(np.array(one, int)) for one in steps if one]
+    names = ("earlier", "until", "relative")
+    return Ranks(
+        *(np.concatenate([np.zeros(0, int), *(getattr(one, name) for one in several)])[None] for name in names)
+    )
+
+
+def shares(own: linguistics.Sum) -> tuple[list[float], list[float]]:
+    return own[0][0].tolist(), own[1].tolist()
+
+
+def test_suffixes_of_the_papers_sentences() -> None:
+    """'x' of 'Afflex' was filled after both neighbours, 'le@@' was not; the last sentence has four suffixes, none so."""
+    text = Text([one.tokens for one in PRINTED])
+    sentences, suffixes = linguistics.suffixes_last(text, ranks_of([one.steps for one in PRINTED]))
+    assert shares(sentences) == ([0, 1, 0], [0, 1, 1])
+    assert shares(suffixes) == ([0, 1, 0], [0, 2, 3])
+
+
+@given(SENTENCES)
+def test_suffixes_as_defined(sentences: list[list[tuple[str, int]]]) -> None:
+    tokens, steps = ([[pair[i] for pair in one] for one in sentences] for i in (0, 1))
+    by_sentence, by_suffix = linguistics.suffixes_last(Text(tokens), ranks_of(steps))
+    for number, (words, own) in enumerate(zip(tokens, steps, strict=True)):
+        places = [i for i in range(1, len(words) - 1) if words[i - 1].endswith("@@")]
+        late = [i for i in places if own[i] > own[i - 1] and own[i] > own[i + 1]]
+        assert (by_suffix[0][0, number], by_suffix[1][number]) == (len(late), len(places))
+        assert (by_sentence[0][0, number], by_sentence[1][number]) == (bool(late), bool(places))
+
+
+def test_constituents_of_the_papers_sentence() -> None:
+    """'any injuries' was written in steps 9 and 10; 'of any injuries' (7, 9, 10) and 'tear gas' (8, 6) had a break."""
+    spans = [(5, 7), (4, 7), (17, 19), (13, 19), (10, 13)]
+    text = Text([TEARGAS.tokens], [Annotation(None, spans)])
+    found = linguistics.constituents_at_once(text, ranks_of([TEARGAS.steps]))
+    assert found is not None
+    assert shares(found[0]) == ([1], [1])
+    assert shares(found[1]) == ([2], [5])  # the other is 'people are crying'
+
+
+@given(SENTENCES, st.data())
+def test_constituents_as_defined(sentences: list[list[tuple[str, int]]], data: st.DataObject) -> None:
+    steps = [[step for _, step in one] for one in sentences]
+    spans = []
+    for one in steps:
+        possible = [(a, b) for a in range(len(one)) for b in range(a + 2, len(one) + 1)]
+        spans.append(data.draw(st.lists(st.sampled_from(possible), max_size=3)) if possible else [])
+    text = Text([["a"] * len(one) for one in steps], [Annotation(None, own) for own in spans])
+    found = linguistics.constituents_at_once(text, ranks_of(steps))
+    assert found is not None
+    for number, (one, own) in enumerate(zip(steps, spans, strict=True)):
+        at_once = 0
+        for a, b in own:
+            window = range(min(one[a:b]), max(one[a:b]) + 1)
+            at_once += not any(one[i] in window for i in range(len(one)) if not a <= i < b)
+        assert (found[1][0][0, number], found[1][1][number]) == (at_once, len(own))
+        assert found[0][0][0, number] == (at_once > 0)
+
+
+def test_steps_by_tag_and_kind_of_word() -> None:
+    text = Text([["The", "hap@@", "py", "end", "."], ["It"]], [Annotation(["DET", "ADJ", "NOUN", "PUNCT"], None), Annotation(["PRON"], None)])  # fmt: skip
+    found = linguistics.steps_by_tag(text, ranks_of([[5, 1, 3, 2, 4], [1]]))
+    assert shares(found["DET"]) == (pytest.approx([0.9, 0]), [1, 0])
+    assert shares(found["ADJ"]) == (pytest.approx([0.1 + 0.5, 0]), [2, 0])
+    assert shares(found["function"]) == (pytest.approx([0.9, 0.5]), [1, 1])
+    assert shares(found["content"]) == (pytest.approx([0.1 + 0.5 + 0.3, 0]), [3, 0])
+    assert linguistics.steps_by_tag(Text([["a"]]), ranks_of([[1]])) == {}
+
+
+def test_correlation_with_frequency() -> None:
+    random = np.random.default_rng(2)
+    steps = [random.permutation(n) + 1 for n in (3, 1, 8, 5)]
+    frequencies = random.normal(3, 1, 17)
+    text = Text([["a"] * len(one) for one in steps])
+    ranks = ranks_of([one.tolist() for one in steps])
+    moments = linguistics.frequency_moments(text, ranks, frequencies)
+    expected = np.corrcoef(frequencies, ranks.relative[0])[0, 1]
+    assert linguistics.correlation(moments.sum(1))[0] == pytest.approx(expected)
+    assert np.isnan(linguistics.correlation(np.zeros(6)))
+
+
+def test_repetitions() -> None:
+    words = [["after", "using", "tear", "gas", "gas", "."], ["The", "the", ".", ".", "end"], [], ["no"]]
+    found, pairs = linguistics.repetitions(words)
+    assert (found.tolist(), pairs.tolist()) == ([1, 1, 0, 0], [4, 1, 0, 0])
+    # Of "the the end" two of three neighbours in a row are the same in two of three orders, one of two pairs each.
+    drawn = linguistics.shuffled_repetitions(words, 4000, np.random.default_rng(1)).mean(0)
+    assert drawn == pytest.approx([4 * (1 / 10), 1 / 3, 0, 0], abs=0.02)
+
+
+def test_sums_by_owner_leave_none_out() -> None:
+    values = np.array([[1.0, 2, 4, 8], [1, 1, 1, 1]])
+    assert linguistics.sum_by(values, np.array([1, 1, 3, 3]), 5).tolist() == [[0, 3, 0, 12, 0], [0, 2, 0, 2, 0]]
+
+
+def test_words_of_subwords() -> None:
+    assert linguistics.join_subwords([]) == ([], [])
+    assert linguistics.join_subwords(["a@@", "b@@"]) == (["ab"], [0, 0])  # cut off in the middle of a word
+    assert linguistics.join_subwords(["@@", "x"]) == (["@@", "x"], [0, 1])
+
+
+def test_trees_belong_to_sentences_with_the_same_letters(tmp_path: Path) -> None:
+    file = tmp_path / "trees"
+    file.write_text(
+        "(ROOT (S (NP (DT The) (JJ tear) (NN gas)) (VP (VBZ is) (RB n't) (PP (IN in) (NP (NN use)))) (-LRB- -LRB-) (. .)))\n"
+        "\n( (S (NP It) (VP is so)))\n",
+        encoding="utf-8",
+    )
+    trees = linguistics.read_trees(file)
+    tokens = ["The", "tear", "g@@", "as", "isn", "'t", "in", "use", "(", "."]
+    assert linguistics.spans_of_tree(tokens, trees) == [(0, 4), (4, 8), (6, 8)]
+    assert linguistics.spans_of_tree(["It", "is", "so"], trees) == [(1, 3)]
+    assert linguistics.spans_of_tree(["It", "isso"], trees) == []  # a token, and a token's part
+    assert linguistics.spans_of_tree(["It", "was"], trees) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("The end .", "line 2: not a bracketed tree"),
+        ("(S (NP The end)", "line 2: brackets of the tree do not close"),
+        ("(S (NP The)) (S (NP end))", "line 2: more than one tree"),
+        ("(S a))", "line 2: not a bracketed tree"),
+    ],
+)
+def test_wrong_trees(tmp_path: Path, line: str, expected: str) -> None:
+    (tmp_path / "trees").write_text(f"(S (NP a) (VP b))\n{line}\n")
+    with pytest.raises(InputError, match=expected):
+        linguistics.read_trees(tmp_path / "trees")
+
+
+def test_no_trees(tmp_path: Path) -> None:
+    (tmp_path / "trees").write_text("\n\n")
+    with pytest.raises(InputError, match="has no trees"):
+        linguistics.read_trees(tmp_path / "trees")
+
+
+def test_a_tagger_is_not_guessed_for_other_languages() -> None:
+    german = [["Die", "Katze", "sitzt", "auf", "der", "Mat@@", "te", "."]]
+    parser, notes = linguistics.choose_parser("auto", german)
+    assert parser is None
+    assert "does not look English" in notes[0]
+    assert linguistics.choose_parser("none", german) == (None, [])
+
+
+def test_how_to_get_a_tagger_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linguistics, "find_spec", lambda name: None)
+    parser, notes = linguistics.choose_parser("auto", [TEARGAS.tokens])
+    assert parser is None
+    assert "anyorder[linguistics]" in notes[0]
+
+
+def test_spacy_tags_words_and_finds_constituents() -> None:
+    pytest.importorskip("spacy")
+    parser, notes = linguistics.choose_parser("auto", [TEARGAS.tokens])
+    if parser is None:
+        pytest.skip(notes[0])
+    sentence = ["The", "litt@@", "le", "dog", "sees", "a", "house", "."]
+    annotated, empty, again = parser([sentence, [], sentence])
+    assert annotated.tags == ["DET", "ADJ", "NOUN", "VERB", "DET", "NOUN", "PUNCT"]
+    assert annotated.spans == [(0, 4), (5, 7)]
+    assert (empty.tags, empty.spans) == ([], [])
+    assert again == annotated
+    with pytest.raises(InputError, match="--tagger xx_nothing: no such spaCy model"):
+        linguistics.choose_parser("xx_nothing", [])
+
+
+def test_trees_take_the_place_of_spans() -> None:
+    trees = {"abc": frozenset({(0, 2)})}
+    made = linguistics.annotate([["a", "b", "c"], ["d"]], lambda several: [Annotation(["X"] * len(one), [(1, 3)]) for one in several], trees)  # fmt: skip
+    assert made == [Annotation(["X", "X", "X"], [(0, 2)]), Annotation(["X"], None)]
+    assert linguistics.annotate([["a"]], None, None) is None

@@ -1,0 +1,102 @@
+"""The verb `analyze`, from files to tables."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from anyorder.analysis.shape import left_to_right, outer_in
+from anyorder.cli import main
+from tests.analysis.paper import AFFLECK, MOSTLY_LEFT_TO_RIGHT, TEARGAS
+
+PRINTED = [TEARGAS, AFFLECK, MOSTLY_LEFT_TO_RIGHT]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    orders = {"paper": lambda one: one.steps, "[bold]": lambda one: left_to_right(len(one.steps)).tolist(), "outer": lambda one: outer_in(len(one.steps)).tolist()}  # fmt: skip
+    for name, order in orders.items():
+        lines = [
+            json.dumps({"tokens": one.tokens, "steps": order(one), "signature": f"order:{name}"}) for one in PRINTED
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "reference").write_text("There are no reports of any injuries .\nAt the same time .\nBut .\n")
+    trees = ["(S (NP There) (VP are (NP (NP no reports) (PP of (NP any injuries)))) , but (S (NP some people) (VP are crying (PP after the use of tear gas))) .)"]  # fmt: skip
+    (tmp_path / "trees").write_text("\n".join(trees) + "\n")
+    return tmp_path
+
+
+def run(folder: Path, *arguments: object) -> int:
+    files = [folder / f"{name}.jsonl" for name in ("paper", "[bold]", "outer")]
+    return main(
+        [str(one) for one in ("analyze", *files, "--tagger", "none", "--samples", 50, "--draws", 5, *arguments)]
+    )
+
+
+def test_tables_and_json(files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = files / "out.json"
+    assert run(files, "--json", out, "--reference", files / "reference", "--trees", files / "trees") == 0
+    shown = capsys.readouterr().out
+    assert "3 sentences: shape" in shown
+    assert "[bold]" in shown  # a name, no markup
+    assert "note: only 3 of 9 sentences have a tree" in shown
+    assert "…" not in shown  # fits 80 columns
+    told = json.loads(out.read_text())
+    assert [one["name"] for one in told["systems"]] == ["paper", "[bold]", "outer"]
+    assert told["systems"][1]["signature"] == "order:[bold]"
+    assert told["systems"][0]["labels"]["outer-to-inner"] == pytest.approx(2 / 3, abs=1e-5)
+    figure = told["systems"][0]["figures"]["constituent share"]
+    assert (figure["count"], figure["value"]) == (1, pytest.approx(2 / 9, abs=1e-5))  # "no reports" and "any injuries"
+    assert told["per_sentence"]["sentence bleu"][0][0] > told["per_sentence"]["sentence bleu"][0][2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--samples", 3], "--samples 3: expected a number of at least 20"),
+        (["--draws", 0], "--draws 0: expected a number of at least 1"),
+        (["--reference", "{}/outer.jsonl.no"], "no such file"),
+        (["--reference", "{}/trees"], "paper has 3 sentences but there are 1 references"),
+        (["--trees", "{}/reference"], "reference, line 1: not a bracketed tree"),
+        (["--figures", "{}/trees"], "is a file, expected a folder"),
+        (["--json", "{}/nowhere/out.json"], "cannot be written"),
+        (["--tagger", "xx_nothing"], "spaCy"),
+    ],
+)
+def test_wrong_input(files: Path, capsys: pytest.CaptureFixture[str], arguments: list[object], expected: str) -> None:
+    before = sorted(files.iterdir())
+    assert run(files, *(str(one).format(files) for one in arguments)) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.count("\n") == 1
+    assert sorted(files.iterdir()) == before
+
+
+def test_report_and_figures_get_the_analysis(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they make of it is tested elsewhere; here, that the report appears whole or not at all."""
+    seen = []
+
+    def write_html(file: Path, systems: dict, analysis: dict, references: list[str] | None, title: str) -> None:
+        seen.append((list(systems), analysis["format"], references))
+        file.write_text("page")
+        if title.endswith("outer") and len(seen) > 1:
+            raise OSError(28, "No space left on device", str(file))
+
+    monkeypatch.setitem(sys.modules, "anyorder.report.html", SimpleNamespace(write_html=write_html))
+    drawn = SimpleNamespace(figures=lambda analysis, folder: folder.mkdir())
+    monkeypatch.setitem(sys.modules, "anyorder.report.plots", drawn)
+    assert run(files, "--html", files / "out.html", "--figures", files / "drawn") == 0
+    assert seen == [(["paper", "[bold]", "outer"], 1, None)]
+    assert (files / "out.html").read_text() == "page"
+    assert (files / "drawn").is_dir()
+    before = sorted(files.iterdir())
+    assert run(files, "--html", files / "other.html") == 2
+    assert sorted(files.iterdir()) == before
+
+
+def test_nothing_to_analyse(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze"]) == 2
+    assert "nothing to analyse" in capsys.readouterr().err
