@@ -88,15 +88,7 @@ def _batches(requests: Sequence[Request], batch_tokens: int) -> Iterator[list[in
 
 def _decode_batch(model: Model, requests: list[Request], direction: str, order: Order, budget: Budget) -> list[Filled]:
     """`requests` are sorted by length, longest first."""
-    source_language, target_language = model.config.direction(direction)
-    count = len(requests)
-    work = Work(
-        pack_sentences([request.source for request in requests], np.full(count, source_language), model.vocabulary.eos),
-        np.array([request.length for request in requests]),
-        np.full(count, target_language),
-        np.array([request.key for request in requests], np.int64),
-    )
-    return fill(model, work, order, budget).filled()
+    return fill(model, Work.of(model, requests, direction), order, budget).filled()
 
 
 @dataclass(frozen=True)
@@ -113,19 +105,30 @@ class Work:
     copies: int = 1
     """How many targets are filled for each sentence; those of sentence i are number i * copies and the next ones."""
 
+    @classmethod
+    def of(cls, model: Model, requests: Sequence[Request], direction: str) -> "Work":
+        """`requests` are sorted by length, longest first."""
+        source_language, target_language = model.config.direction(direction)
+        count, sources = len(requests), [request.source for request in requests]
+        return cls(
+            pack_sentences(sources, np.full(count, source_language), model.vocabulary.eos),
+            np.array([request.length for request in requests]),
+            np.full(count, target_language),
+            np.array([request.key for request in requests], np.int64),
+        )
+
 
 @torch.inference_mode()
-def fill(model: Model, work: Work, order: Order, budget: Budget) -> "Canvas":
-    """The loop."""
+def fill(model: Model, work: Work, order: Order, budget: Budget, steps: int | None = None) -> "Canvas":
+    """The loop. It ends when all is filled, or after so many `steps`; what an order needs may change between them."""
     canvas = Canvas(work, model.vocabulary, model.device)
     once = condition(model, work.sources, canvas.once)
     asked = once.repeated(work.copies) if work.copies > 1 else once
-    looks = order.needs != "nothing"
     step = 0
-    while len(canvas.remaining):
+    while len(canvas.remaining) and step != steps:
         step += 1
         fills = budget.fills(canvas.remaining)
-        if looks:
+        if order.needs != "nothing":
             hidden_at = _first_look(once, work, order, model) if step == 1 and work.copies > 1 else asked.hidden
             where, tokens, logprobs = _look_then_pick(model, hidden_at, canvas, order, fills, step)
         else:
