@@ -23,7 +23,7 @@ NAMES = [
     "least-to-most", "easy-first", "entropy", "max-prob", "margin",
 ]  # fmt: skip
 LEARNED = ["learned hidden", "learned features", "learned features attention", "opening"]
-LENGTHS = [(1, 1), (5, 9), (12, 4), (8, 19)]
+LENGTHS = [(1, 1), (5, 7), (12, 19)]
 
 
 class Opening(Order):

@@ -21,6 +21,7 @@ VERBS = {
     "learn-order": "Learn the generation order of a trained model by reinforcement.",
     "translate": "Translate sentences in any order, and show them filling up.",
     "evaluate": "Score orders on a test set: BLEU, chrF, significance.",
+    "explore": "Explore orders in the browser: watch sentences fill, and fill them by hand.",
     "orders": "List the orders by name.",
 }
 
