@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from anyorder.app.stepper import CANDIDATES, step
+from anyorder.app.stepper import CANDIDATES, Memory, step
 from anyorder.data.vocab import Vocabulary
 from anyorder.decoding.budget import make_budget
 from anyorder.decoding.engine import Filled, Request, decode
@@ -78,6 +78,43 @@ def test_the_order_that_decode_chose_given_by_hand(model: Model, name: str) -> N
             assert state.filled.logprobs.tolist() == np.where(there, whole.logprobs, 0).tolist()
             assert state.next == (chosen[count] if count < length else None)
         assert state.tokens == model.vocabulary.pieces(whole.ids)
+
+
+@pytest.mark.parametrize("name", ["left-to-right", "margin", "learned features", "learned hidden"])
+def test_what_is_remembered_is_not_written_again(model: Model, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits with a memory and without; each position costs one pass once, and each question one more."""
+    passes = []
+    forward = type(model.transformer).forward
+
+    def counting(self: torch.nn.Module, *args: object, **options: object) -> object:
+        passes.append(1)
+        return forward(self, *args, **options)
+
+    monkeypatch.setattr(type(model.transformer), "forward", counting)
+    source, order, memory = source_of(model, 9), order_by_name(name, model), Memory()
+    for positions, expected in (([4, 2, 6], 4), ([4, 2], 1), ([4, 2, 6, 0], 2), ([4, 6, 2], 3), (range(8), 8), ([], 1)):
+        fresh = step(model, source, "de-en", 8, positions, order)
+        passes.clear()
+        again = step(model, source, "de-en", 8, positions, order, memory=memory)
+        assert len(passes) == expected
+        for field in ("ids", "steps", "logprobs"):
+            assert getattr(again.filled, field).tolist() == getattr(fresh.filled, field).tolist()
+        assert again.next == fresh.next
+        assert again.scores == fresh.scores
+        assert again.candidates == fresh.candidates
+    other = step(model, source_of(model, 8), "de-en", 8, [4, 2], order, memory=memory)
+    assert other.tokens == step(model, source_of(model, 8), "de-en", 8, [4, 2], order).tokens
+
+
+def test_the_memory_is_bounded() -> None:
+    memory = Memory(size=10)
+    for sentence in range(30):
+        memory.keep(sentence, [2, 0, 1], [(5, -0.5), (6, -0.25), (7, -1.0)])
+        memory.recall(0, [2])
+    assert len(memory._written) == 10
+    assert memory.recall(0, [2, 0]) == [(7, -1.0)]  # what is asked for stays
+    assert memory.recall(29, [2, 0, 1]) == [(7, -1.0), (5, -0.5), (6, -0.25)]
+    assert memory.recall(1, [2]) == []
 
 
 def test_other_positions_write_other_words(model: Model) -> None:

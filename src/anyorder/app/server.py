@@ -90,7 +90,7 @@ def create_app(
             positions = [place.position for place in query.filled]
             check_positions(positions, query.length)
             order = offer.order(query.order, query.direction) if query.order is not None else None
-            work = partial(step, offer.model, ids, query.direction, query.length, positions, order)
+            work = partial(step, offer.model, ids, query.direction, query.length, positions, order, memory=offer.memory)
             [position] = await _unless_gone(request, desk.ask([Task(_each, work)]))
             return _stepped(position, offer, query.direction)
 

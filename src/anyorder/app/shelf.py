@@ -1,12 +1,13 @@
 """The models that the explorer offers, and what may be asked of each. Nothing is read from disk after the start."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from anyorder.app.limits import CHARACTERS
+from anyorder.app.stepper import Memory
 from anyorder.errors import InputError, unknown
 from anyorder.model.model import Model
 from anyorder.orders import REGISTRY, Order, make_order
@@ -26,6 +27,8 @@ class Offer:
     """By direction and name, the model's own learned orders first."""
     lengths: list[str]
     """Ways to find a target's length, beside giving it."""
+    memory: Memory = field(default_factory=Memory)
+    """Only for the thread that works with the model."""
 
     @classmethod
     def of(cls, name: str, model: Model) -> "Offer":

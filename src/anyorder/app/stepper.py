@@ -4,7 +4,8 @@ The engine does the work. `Guided` is an order like any other, which asks for th
 the step after the last of them it looks at everything, and what it saw there is the answer.
 """
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,15 +15,18 @@ from torch import Tensor
 
 from anyorder.data.vocab import Vocabulary
 from anyorder.decoding.budget import Fixed
-from anyorder.decoding.engine import Filled, Request, Work, fill
+from anyorder.decoding.engine import Canvas, Filled, Request, Work, fill
 from anyorder.errors import InputError
 from anyorder.model.model import Model
 from anyorder.orders import Order, State
+from anyorder.orders.base import Needs
 from anyorder.orders.learned import LearnedOrder
 from anyorder.translator import sentence_key
 
 CANDIDATES = 5
 T = TypeVar("T")
+Written = tuple[int, float]
+"""A token and its log-probability."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +56,41 @@ class Position:
     """The best words at each masked position, by the model's probability; None where filled."""
 
 
+class Memory:
+    """What one model wrote by hand lately, so that a sentence that goes on as before is not written again."""
+
+    def __init__(self, size: int = 4096):
+        self._size = size
+        self._written: OrderedDict[tuple[Hashable, tuple[int, ...]], Written] = OrderedDict()
+
+    def recall(self, about: Hashable, positions: Sequence[int]) -> list[Written]:
+        """What was written at the first of the positions, as far as that is known."""
+        known: list[Written] = []
+        for count in range(1, len(positions) + 1):
+            key = about, tuple(positions[:count])
+            if key not in self._written:
+                break
+            self._written.move_to_end(key)
+            known.append(self._written[key])
+        return known
+
+    def keep(self, about: Hashable, positions: Sequence[int], target: Sequence[Written]) -> None:
+        """target: what stands at every position of the sentence."""
+        for count, position in enumerate(positions, 1):
+            self._written[about, tuple(positions[:count])] = target[position]
+        while len(self._written) > self._size:
+            self._written.popitem(last=False)
+
+
 class Guided(Order):
     """Fills the given positions first. After them it looks at all that is masked, and does what `order` does."""
 
     name = "by hand"
 
-    def __init__(self, positions: Sequence[int], order: Order | None):
+    def __init__(self, positions: Sequence[int], order: Order | None, done: int = 0):
         self._positions, self._order = list(positions), order
         self.wants_opening = order is not None and order.wants_opening
-        # A step given by hand computes what a step of the order would: what it writes is the same to the last bit.
-        self.needs = "both" if not positions else order.needs if order else "nothing"
+        self.needs = "both" if done == len(positions) else needs_of(order)
         self.logits: Tensor | None = None
         """(masked positions, tokens) after the given positions, once the engine got there."""
         self.scored: Tensor | None = None
@@ -89,6 +118,7 @@ def step(
     positions: Sequence[int],
     order: Order | None = None,
     seed: int = 1,
+    memory: Memory | None = None,
 ) -> Position:
     """Fill `positions` (from 0) of a target one after another, each with the model's best word, and look at the rest.
 
@@ -100,12 +130,18 @@ def step(
         positions: In the order in which they are filled; each at most once.
         order: Says what it would fill next.
         seed: For orders that draw lots.
+        memory: What this model wrote before.
     """
     check_positions(positions, length)
     order = order.bind(model, direction) if order else None
-    guided = Guided(positions, order)
+    memory = memory if memory is not None else Memory()
+    about = direction, source.tobytes(), length, needs_of(order)
+    known = memory.recall(about, positions)
+    guided = Guided(positions, order, len(known))
     work = Work.of(model, [Request(source, length, sentence_key(seed, source, length))], direction)
-    after = fill(model, work, guided, Fixed(1), steps=len(positions) + 1).filled()[0]
+    canvas = _begin(work, model, list(zip(positions, known, strict=False)))
+    after = fill(model, work, guided, Fixed(1), len(positions) + 1, canvas).filled()[0]
+    memory.keep(about, positions, list(zip(after.ids.tolist(), after.logprobs.tolist(), strict=True)))
     beyond = np.flatnonzero(after.steps == len(positions) + 1)  # the look filled one more
     after.ids[beyond], after.steps[beyond], after.logprobs[beyond] = model.vocabulary.mask, 0, 0
     masked = after.steps == 0
@@ -119,6 +155,22 @@ def step(
         policy=isinstance(order, LearnedOrder),
         candidates=_in_place(_candidates(guided.logits, model.vocabulary), masked),
     )
+
+
+def needs_of(order: Order | None) -> Needs:
+    """A step given by hand computes what a step of the order would: what it writes is the same to the last bit."""
+    return order.needs if order else "nothing"
+
+
+def _begin(work: Work, model: Model, written: Sequence[tuple[int, Written]]) -> Canvas:
+    """A canvas on which some positions are filled already."""
+    canvas = Canvas(work, model.vocabulary, model.device)
+    for at, (position, (token, logprob)) in enumerate(written, 1):
+        where, tokens, logprobs = (torch.tensor([value], device=model.device) for value in (position, token, logprob))
+        canvas.fill(where, tokens, logprobs, at)
+    left = canvas.lengths - len(written)
+    canvas.keep(left[left > 0])
+    return canvas
 
 
 def check_positions(positions: Sequence[int], length: int) -> None:

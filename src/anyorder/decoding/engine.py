@@ -119,12 +119,17 @@ class Work:
 
 
 @torch.inference_mode()
-def fill(model: Model, work: Work, order: Order, budget: Budget, steps: int | None = None) -> "Canvas":
-    """The loop. It ends when all is filled, or after so many `steps`; what an order needs may change between them."""
-    canvas = Canvas(work, model.vocabulary, model.device)
+def fill(
+    model: Model, work: Work, order: Order, budget: Budget, steps: int | None = None, begun: "Canvas | None" = None
+) -> "Canvas":
+    """The loop. It ends when all is filled, or after step number `steps`; what an order needs may change between steps.
+
+    begun: a canvas for the same work to go on with.
+    """
+    canvas = begun or Canvas(work, model.vocabulary, model.device)
     once = condition(model, work.sources, canvas.once)
     asked = once.repeated(work.copies) if work.copies > 1 else once
-    step = 0
+    step = canvas.step
     while len(canvas.remaining) and step != steps:
         step += 1
         fills = budget.fills(canvas.remaining)
@@ -218,6 +223,8 @@ class Canvas:
         """(all targets,) on the host."""
         self.remaining = lengths
         """(targets under way,) on the host: positions still masked."""
+        self.step = 0
+        """The last one, from 1."""
         self._device = device
         self._ends = np.cumsum(row.sizes)
         self._all_tokens = to_device(row.tokens, device)
@@ -283,6 +290,7 @@ class Canvas:
         return torch.searchsorted(places, some)
 
     def fill(self, where: Tensor, tokens: Tensor, logprobs: Tensor, step: int) -> None:
+        self.step = step
         # Assigning a number through an index would send it to the device and wait; index_fill_ does not.
         self._all_tokens.index_copy_(0, self._row_of[where], tokens)
         self._masked.view(-1).index_fill_(0, where, False)
