@@ -162,7 +162,9 @@ def test_several_models_and_an_orderly_end(folder: Path, tmp_path: Path) -> None
     (tmp_path / "copy").mkdir()
     for file in folder.iterdir():
         (tmp_path / "copy" / file.name).symlink_to(file)
-    with running("--model", f"{folder},{tmp_path / 'copy'}") as server:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"model: {folder},{tmp_path / 'copy'}\n")
+    with running("--config", recipe) as server:
         names = [card["name"] for card in server.ask("GET", "/api/models")[1]["models"]]
         assert names == ["small", "copy"]
         server.process.send_signal(signal.SIGINT)
@@ -183,3 +185,5 @@ def test_a_port_in_use(server: Server, capsys: pytest.CaptureFixture[str]) -> No
     error = capsys.readouterr().err
     assert f"--host 127.0.0.1 --port {server.port}: cannot listen there" in error
     assert error.count("\n") == 1
+    assert main(["explore", "--host", "no.such.host.invalid"]) == 2
+    assert "--host no.such.host.invalid: no such host" in capsys.readouterr().err

@@ -26,6 +26,8 @@ from anyorder.errors import InputError
 
 Answer = TypeVar("Answer")
 
+# FastAPI may report requests, texts included, to wherever the environment says; what is typed here stays here.
+SILENT: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"model": shapes.Problem, "description": "Not JSON, or a wrong Host."},
     413: {"model": shapes.Problem, "description": "The body is too large."},
@@ -55,6 +57,7 @@ def create_app(
         docs_url=None,  # FastAPI's own pages load scripts from elsewhere
         redoc_url=None,
         lifespan=until_closed,
+        telemetry=SILENT,
     )
     app.add_middleware(Guard, hosts=hosts_of(host), limits=limits)
     _tell_errors(app)

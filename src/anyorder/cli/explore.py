@@ -1,5 +1,6 @@
 """`anyorder explore`: the explorer in the browser."""
 
+import os
 import socket
 import sys
 from contextlib import suppress
@@ -12,7 +13,7 @@ from anyorder.errors import InputError, check_number
 
 
 def explore(
-    model: list[str],
+    model: list[str] | str,
     host: str = "127.0.0.1",
     port: int = 8600,
     threads: int | None = None,
@@ -48,7 +49,8 @@ def explore(
         raise InputError(f"explore needs {error.name}: pip install 'anyorder[app]'") from None
     if threads:
         torch.set_num_threads(threads)
-    names = [name for given in model for name in given.split(",") if name] or ["de-en"]
+    given = [model] if isinstance(model, str) else model  # a recipe gives one string
+    names = [name.strip() for one in given for name in one.split(",") if name.strip()] or ["de-en"]
     with _listen(host, port) as listening:
         app = create_app(names, host, device, Limits(queue=queue))
         address = _address(listening)
@@ -85,8 +87,12 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(place[:2], family=family, backlog=2048)  # type: ignore[arg-type]
+    except socket.gaierror as error:
+        raise InputError(f"--host {host}: no such host ({error.strerror})") from None
     except OSError as error:
-        raise InputError(f"--host {host} --port {port}: cannot listen there ({error.strerror or error})") from None
+        raise InputError(
+            f"--host {host} --port {port}: cannot listen there ({os.strerror(error.errno or 0)})"
+        ) from None
 
 
 def _address(listening: socket.socket) -> str:
