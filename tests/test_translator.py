@@ -95,3 +95,14 @@ def test_gold_needs_references(translator: Translator) -> None:
         translator.translate(SOURCES, "de-en", length="gold")
     with pytest.raises(InputError, match="12 sentences but 1 references"):
         translator.translate(SOURCES, "de-en", length="gold", references=REFERENCES[:1])
+
+
+def test_a_given_length(translator: Translator) -> None:
+    made = translator.translate(SOURCES, "de-en", "left-to-right", length="fixed:7")
+    assert {trajectory.length for trajectory in made} == {7}
+    assert "|length:fixed:7|" in made[0].signature
+    with pytest.raises(InputError, match="length 63: the model has room for 62 subwords"):
+        translator.translate(SOURCES, "de-en", length="fixed:63")
+    for name in ("fixed", "fixed:", "fixed:0", "fixed:²", "candidates:²"):
+        with pytest.raises(InputError, match="unknown length"):
+            make_length(name)

@@ -55,7 +55,7 @@ class Translator:
             order: Which position is filled next, by name (`margin`, `outer-in:stride=2`) or as an `Order`; the model's
                 learned order if not given, or `margin` where it has none.
             budget: Positions filled in one step: `one` or a number.
-            length: How the target's length is found: `gold`, `predicted`, `candidates:N` or `table:N`.
+            length: How the target's length is found: `gold`, `predicted`, `candidates:N`, `table:N` or `fixed:N`.
             references: Reference translations, for `length="gold"`.
             seed: For orders that draw lots.
             batch_tokens: Target tokens under way together; results do not depend on it.
@@ -131,7 +131,7 @@ class Translator:
             self.model, [sources[i] for i in present], direction, None if gold is None else [gold[i] for i in present]
         )
         asked = [(i, length) for i, lengths in zip(present, candidates, strict=True) for length in lengths]
-        requests = [Request(sources[i], length, _key(how.seed, sources[i], length)) for i, length in asked]
+        requests = [Request(sources[i], length, sentence_key(how.seed, sources[i], length)) for i, length in asked]
         order = how.order.bind(self.model, direction)
         filled = decode_shared(self.model, requests, direction, order, how.budget, how.batch_tokens, advance)
         best: dict[int, Filled] = {}
@@ -159,7 +159,7 @@ def direction_languages(model: Model, direction: str) -> tuple[str, str]:
     return model.config.languages[source], model.config.languages[target]
 
 
-def _key(seed: int, source: np.ndarray, length: int) -> int:
+def sentence_key(seed: int, source: np.ndarray, length: int) -> int:
     """A number for the sentence: whatever batch or process it comes in, it draws the same lots."""
     digest = hashlib.blake2b(source.astype("<i8").tobytes(), digest_size=8, key=f"{seed}/{length}".encode())
     return int.from_bytes(digest.digest(), "little", signed=True)

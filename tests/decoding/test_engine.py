@@ -178,7 +178,7 @@ def test_directions_differ(model: Model) -> None:
     assert there != back
 
 
-@pytest.mark.parametrize("name", ["0", "two", "-1", "1.5", ""])
+@pytest.mark.parametrize("name", ["0", "two", "-1", "1.5", "", "²"])
 def test_wrong_budgets(name: str) -> None:
     with pytest.raises(InputError, match="unknown budget"):
         make_budget(name)

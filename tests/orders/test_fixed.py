@@ -57,6 +57,10 @@ def test_outer_in(stride: int) -> None:
     assert filled_in(f"outer-in:stride={stride}", LENGTHS) == [outer_in(n, stride) for n in LENGTHS]
 
 
+def test_a_stride_beyond_the_sentence_is_left_to_right() -> None:
+    assert filled_in("outer-in:stride=1e30", LENGTHS) == [list(range(n)) for n in LENGTHS]
+
+
 def test_outer_in_as_the_paper_tells_it() -> None:
     """Stride 2: the two leftmost, the two rightmost, then the third and fourth from the left."""
     assert filled_in("outer-in:stride=2", [8])[0] == [0, 1, 7, 6, 2, 3, 5, 4]

@@ -22,6 +22,7 @@ VERBS = {
     "translate": "Translate sentences in any order, and show them filling up.",
     "evaluate": "Score orders on a test set: BLEU, chrF, significance.",
     "analyze": "Measure the orders of translations: their shape, and what they have to do with the language.",
+    "explore": "Explore orders in the browser: watch sentences fill, and fill them by hand.",
     "orders": "List the orders by name.",
 }
 

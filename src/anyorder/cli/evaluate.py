@@ -51,7 +51,7 @@ def evaluate(
         reference: Their reference translations.
         orders: Names separated by commas; all heuristic orders, and the model's learned one, if not given.
         max_length: Length limits in subwords, both sides, such as 20,30,none.
-        length: How the target's length is found: gold, predicted, candidates:N or table:N.
+        length: How the target's length is found: gold, predicted, candidates:N, table:N or fixed:N.
         budget: Positions filled in one step, 'one' or a number.
         limit: Only the first so many pairs.
         against: The order that p-values compare with; the first one if not given.

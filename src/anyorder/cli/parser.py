@@ -17,14 +17,17 @@ jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
 
 def parse(verb: str, summary: str, function: Callable[..., None], arguments: list[str]) -> dict[str, Any]:
-    """The values for a call of `function`. Its attribute `positionals` maps parameters to `add_argument` options."""
+    """The values for a call of `function`. Its attribute `positionals` maps parameters to `add_argument` options.
+
+    So do options there that the signature cannot tell, such as one that may be given several times: `--model`.
+    """
     positionals: dict[str, dict[str, Any]] = getattr(function, "positionals", {})
     parser = _Parser(prog=f"anyorder {verb}", description=_description(summary, function))
-    parser.usage = " ".join([f"anyorder {verb} [options]", *(f"[{name}]" for name in positionals)])
+    parser.usage = " ".join([f"anyorder {verb} [options]", *(f"[{name}]" for name in positionals if name[0] != "-")])
     parser.add_argument("--config", action=_Recipe, help="a recipe: a YAML file with any of these options")
     for name, options in positionals.items():
         parser.add_argument(name, **options)
-    parser.add_function_arguments(function, skip=set(positionals), fail_untyped=True)
+    parser.add_function_arguments(function, skip={name.lstrip("-") for name in positionals}, fail_untyped=True)
     known = {option for action in parser._actions for option in action.option_strings}
     switches = _make_switches(parser)
     parsed = parser.parse_args(_normal(arguments, known, switches))

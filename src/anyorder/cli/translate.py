@@ -45,7 +45,7 @@ def translate(
             margin where it has none.
         budget: Positions filled in one step, 'one' or a number.
         length: How the target's length is found: predicted, candidates:N (N best, re-ranked), table:N (the paper's
-            counts), or gold (needs --reference).
+            counts), fixed:N (N subwords), or gold (needs --reference).
         reference: Reference translations, one a line, for --length gold.
         trace: Show the sentence after every step; [ ] was filled rightwards, { } leftwards.
         json: Write one trajectory a line to this file.

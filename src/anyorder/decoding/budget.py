@@ -46,6 +46,6 @@ class Fixed(Budget):
 def make_budget(name: str | int) -> Budget:
     """`one`, or a whole number of positions."""
     text = "1" if name == "one" else str(name)
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise InputError(f"unknown budget '{name}': expected 'one' or a whole number from 1")
     return Fixed(int(text))

@@ -88,15 +88,7 @@ def _batches(requests: Sequence[Request], batch_tokens: int) -> Iterator[list[in
 
 def _decode_batch(model: Model, requests: list[Request], direction: str, order: Order, budget: Budget) -> list[Filled]:
     """`requests` are sorted by length, longest first."""
-    source_language, target_language = model.config.direction(direction)
-    count = len(requests)
-    work = Work(
-        pack_sentences([request.source for request in requests], np.full(count, source_language), model.vocabulary.eos),
-        np.array([request.length for request in requests]),
-        np.full(count, target_language),
-        np.array([request.key for request in requests], np.int64),
-    )
-    return fill(model, work, order, budget).filled()
+    return fill(model, Work.of(model, requests, direction), order, budget).filled()
 
 
 @dataclass(frozen=True)
@@ -113,19 +105,35 @@ class Work:
     copies: int = 1
     """How many targets are filled for each sentence; those of sentence i are number i * copies and the next ones."""
 
+    @classmethod
+    def of(cls, model: Model, requests: Sequence[Request], direction: str) -> "Work":
+        """`requests` are sorted by length, longest first."""
+        source_language, target_language = model.config.direction(direction)
+        count, sources = len(requests), [request.source for request in requests]
+        return cls(
+            pack_sentences(sources, np.full(count, source_language), model.vocabulary.eos),
+            np.array([request.length for request in requests]),
+            np.full(count, target_language),
+            np.array([request.key for request in requests], np.int64),
+        )
+
 
 @torch.inference_mode()
-def fill(model: Model, work: Work, order: Order, budget: Budget) -> "Canvas":
-    """The loop."""
-    canvas = Canvas(work, model.vocabulary, model.device)
+def fill(
+    model: Model, work: Work, order: Order, budget: Budget, steps: int | None = None, begun: "Canvas | None" = None
+) -> "Canvas":
+    """The loop. It ends when all is filled, or after step number `steps`; what an order needs may change between steps.
+
+    begun: a canvas for the same work to go on with.
+    """
+    canvas = begun or Canvas(work, model.vocabulary, model.device)
     once = condition(model, work.sources, canvas.once)
     asked = once.repeated(work.copies) if work.copies > 1 else once
-    looks = order.needs != "nothing"
-    step = 0
-    while len(canvas.remaining):
+    step = canvas.step
+    while len(canvas.remaining) and step != steps:
         step += 1
         fills = budget.fills(canvas.remaining)
-        if looks:
+        if order.needs != "nothing":
             hidden_at = _first_look(once, work, order, model) if step == 1 and work.copies > 1 else asked.hidden
             where, tokens, logprobs = _look_then_pick(model, hidden_at, canvas, order, fills, step)
         else:
@@ -215,6 +223,8 @@ class Canvas:
         """(all targets,) on the host."""
         self.remaining = lengths
         """(targets under way,) on the host: positions still masked."""
+        self.step = 0
+        """The last one, from 1."""
         self._device = device
         self._ends = np.cumsum(row.sizes)
         self._all_tokens = to_device(row.tokens, device)
@@ -280,6 +290,7 @@ class Canvas:
         return torch.searchsorted(places, some)
 
     def fill(self, where: Tensor, tokens: Tensor, logprobs: Tensor, step: int) -> None:
+        self.step = step
         # Assigning a number through an index would send it to the device and wait; index_fill_ does not.
         self._all_tokens.index_copy_(0, self._row_of[where], tokens)
         self._masked.view(-1).index_fill_(0, where, False)

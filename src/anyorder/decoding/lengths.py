@@ -1,4 +1,4 @@
-"""Which target lengths are tried for a source: the reference's, the predictor's, or the paper's table of counts."""
+"""Which target lengths are tried for a source: the reference's, the predictor's, the table's, or a given one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,10 +28,14 @@ class LengthChoice:
             if gold is None:
                 raise InputError("--length gold needs references: use predicted, candidates:N or table:N")
             return [[length] for length in gold]
+        room = model.config.shape.positions - 2
+        if self.kind == "fixed":
+            if self.count > room:
+                raise InputError(f"length {self.count}: the model has room for {room} subwords")
+            return [[self.count] for _ in sources]
         if self.kind == "table":
             if model.length_table is None:
                 raise InputError("this model has no table of lengths: use --length predicted or gold")
-            room = model.config.shape.positions - 2
             table = model.length_table
             return [
                 list(dict.fromkeys(min(length, room) for length in table.candidates(direction, len(ids), self.count)))
@@ -41,13 +45,15 @@ class LengthChoice:
 
 
 def make_length(name: str) -> LengthChoice:
-    """`gold`, `predicted`, `candidates:N` or `table:N`."""
+    """`gold`, `predicted`, `candidates:N`, `table:N` or `fixed:N`."""
     kind, colon, count = name.partition(":")
     if kind in ("gold", "predicted") and not colon:
         return LengthChoice(kind)
-    if kind in ("candidates", "table") and (not colon or (count.isdigit() and int(count) > 0)):
-        return LengthChoice(kind, int(count) if colon else 4)
-    raise InputError(f"unknown length '{name}': expected gold, predicted, candidates:N or table:N")
+    if kind in ("candidates", "table", "fixed") and count.isdecimal() and int(count) > 0:
+        return LengthChoice(kind, int(count))
+    if kind in ("candidates", "table") and not colon:
+        return LengthChoice(kind, 4)
+    raise InputError(f"unknown length '{name}': expected gold, predicted, candidates:N, table:N or fixed:N")
 
 
 def predict_in_pieces(

@@ -33,7 +33,7 @@ class OuterIn(Order):
     def __init__(self, stride: float = 1):
         if stride < 1 or stride != int(stride):
             raise InputError(f"stride {stride:g} is not a whole number from 1")
-        self.stride = int(stride)
+        self.stride = min(int(stride), 1 << 20)  # longer than any sentence; more would not fit into a tensor's numbers
 
     def scores(self, state: State) -> Tensor:
         left = state.positions.expand(state.masked.shape)
