@@ -21,6 +21,7 @@ MAIN = (
     "suffix last share",
     "constituent share",
     "repetition rate",
+    "frequency correlation",
 )
 """What the chart of figures shows, where the analysis has it."""
 INK, ACCENT, BAND, NULL = "#1d1e22", "#3d4fb8", "#dcdcd6", "#85878d"
@@ -35,6 +36,11 @@ _STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": NULL,
+    "ytick.color": NULL,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "pdf.fonttype": 42,  # fonts inside, as letters
@@ -84,6 +90,7 @@ def heat_maps(systems: Sequence[Mapping[str, Any]]) -> Any:
         )  # fmt: skip
         axes.set_title(system["name"])
         axes.set(xticks=(0, 0.5, 1), yticks=(0, 0.5, 1), xlabel="position", ylabel="step")
+        axes.label_outer()
     bar = figure.colorbar(image, ax=list(grid), shrink=0.6, aspect=30, label="share of a step's fills")
     bar.outline.set_linewidth(0)
     return figure
@@ -97,8 +104,17 @@ def dot_chart(systems: Sequence[Mapping[str, Any]], names: Sequence[str] = MAIN)
     shown = [name for name in names if any(_known(figure.get("value")) for _, figure in of[name])]
     if not shown:
         return None
-    figure, grid = _grid(len(shown), columns=3, width=2.35, height=0.55 + 0.16 * len(systems))
+    figure, grid = _grid(len(shown), columns=3, width=2.2, height=0.55 + 0.16 * len(systems))
     for axes, name in zip(grid, shown, strict=True):
+        axes.set_title(name)
+        axes.set_yticks(range(len(systems)), [system for system, _ in of[name]])
+        axes.set_ylim(len(systems) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.label_outer(remove_inner_ticks=False)
+        axes.tick_params(axis="x", labelbottom=True)
+        axes.grid(axis="x", color=BAND, linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.spines["left"].set_visible(False)
         for row, (_, told) in enumerate(of[name]):
             if _known(told.get("null_low")) and _known(told.get("null_high")):
                 axes.barh(row, told["null_high"] - told["null_low"], left=told["null_low"], height=0.7, color=BAND)
@@ -108,15 +124,11 @@ def dot_chart(systems: Sequence[Mapping[str, Any]], names: Sequence[str] = MAIN)
                 axes.plot([told["low"], told["high"]], [row, row], color=ACCENT, linewidth=1.6, solid_capstyle="round")
             if _known(told.get("value")):
                 axes.plot(told["value"], row, "o", color=ACCENT, markersize=4, markeredgecolor="white", markeredgewidth=0.5)
-        axes.set_title(name)
-        axes.set_yticks(range(len(systems)), [system for system, _ in of[name]])
-        axes.set_ylim(len(systems) - 0.4, -0.6)
-        axes.tick_params(axis="y", length=0)
-        axes.grid(axis="x", color=BAND, linewidth=0.5)
-        axes.set_axisbelow(True)
-        axes.spines["left"].set_visible(False)
-        if name.startswith(("kendall", "spearman")):
-            axes.set_xlim(-1.05, 1.05)
+        if name.startswith(("kendall", "spearman")) or "correlation" in name:
+            axes.set_xlim(-1.08, 1.08)
+        else:
+            left, right = axes.get_xlim()
+            axes.set_xlim(min(left, -0.04 * right), right)  # a distance means something from nought on
     return figure
 
 

@@ -13,7 +13,7 @@ export function permutation(steps) {
 export function arcs(steps, count) {
   const node = svg("svg", { class: "arcs", role: "img", "aria-label": "Arcs of jumps between positions" });
   const path = permutation(steps);
-  let marks = [];
+  let marks = []; // by step
   let now = count;
 
   function draw(width) {
@@ -32,31 +32,37 @@ export function arcs(steps, count) {
     node.setAttribute("viewBox", `0 0 ${width} ${total}`);
     node.setAttribute("height", total);
     node.replaceChildren();
-    marks = [];
+    marks = Array.from({ length: count + 1 }, () => []);
     node.append(svg("line", { class: "axis", x1: x(0), x2: x(steps.length - 1), y1: axis, y2: axis }));
     path.slice(1).forEach((to, k) => {
       const from = path[k];
       const bend = 2 * height(Math.abs(to - from)) * (to > from ? -1 : 1);
       const [a, b] = [x(from), x(to)];
       const d = `M${a} ${axis}C${a + (b - a) * 0.15} ${axis + bend * 0.66} ${b - (b - a) * 0.15} ${axis + bend * 0.66} ${b} ${axis}`;
-      mark(svg("path", { d, stroke: scale(place(steps[to], count)) }), steps[to]);
+      mark(svg("path", { d }), steps[to]);
     });
     const radius = Math.max(1.8, Math.min(4, gap * 0.32));
-    for (const i of path) mark(svg("circle", { cx: x(i), cy: axis, r: radius, fill: scale(place(steps[i], count)) }), steps[i]);
-    show(now);
+    for (const i of path) mark(svg("circle", { cx: x(i), cy: axis, r: radius }), steps[i]);
+    for (let step = now + 1; step <= count; step += 1) set(step, "off", true);
+    set(now, "now", true);
   }
 
   function mark(shape, step) {
+    shape.style.setProperty("--tone", scale(place(step, count)));
     node.append(shape);
-    marks.push([shape, step]);
+    marks[step].push(shape);
   }
 
   function show(step) {
+    set(now, "now", false);
+    for (let at = now + 1; at <= step; at += 1) set(at, "off", false);
+    for (let at = step + 1; at <= now; at += 1) set(at, "off", true);
     now = step;
-    for (const [shape, at] of marks) {
-      shape.classList.toggle("off", at > step);
-      shape.classList.toggle("now", at === step);
-    }
+    set(now, "now", true);
+  }
+
+  function set(step, name, on) {
+    for (const shape of marks[step] ?? []) shape.classList.toggle(name, on);
   }
 
   return { node, draw, show };

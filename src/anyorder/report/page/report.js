@@ -65,26 +65,37 @@ function tabs(all, onShow) {
       buttons[i].tabIndex = other === name ? 0 : -1;
     });
     onShow(name);
-    address({ view: name === "sentences" ? null : name });
+    remember({ view: name === "sentences" ? null : name });
   }
   const wanted = address().get("view");
   show(all.some(([name]) => name === wanted) ? wanted : all[0][0]);
 }
 
-/** What the address says after #; with changes, says it anew. */
-function address(changes) {
-  const now = new URLSearchParams(location.hash.slice(1));
-  if (!changes) return now;
-  for (const [name, value] of Object.entries(changes)) {
-    if (value === null) now.delete(name);
-    else now.set(name, value);
-  }
-  try {
-    history.replaceState(null, "", `#${now}`);
-  } catch {
-    // A frame without an address of its own.
-  }
-  return now;
+/** What the address says after #. */
+function address() {
+  return new URLSearchParams(location.hash.slice(1));
+}
+
+let pending = {};
+let later = null;
+
+/** Puts the view, sentence and step into the address, so that it can be shared; not while they are still changing. */
+function remember(changes) {
+  Object.assign(pending, changes);
+  clearTimeout(later);
+  later = setTimeout(() => {
+    const now = address();
+    for (const [name, value] of Object.entries(pending)) {
+      if (value === null) now.delete(name);
+      else now.set(name, value);
+    }
+    pending = {};
+    try {
+      history.replaceState(null, "", `#${now}`);
+    } catch {
+      // A frame without an address of its own.
+    }
+  }, 250);
 }
 
 function sentencesView(corpus) {
@@ -108,7 +119,7 @@ function sentencesView(corpus) {
   const grid = el("div", { class: "views" });
   const steps = player((step) => {
     for (const view of views) view.show(step);
-    address({ step });
+    remember({ step });
   });
   const ramp = el("span", { class: "ramp" });
   for (let i = 0; i < 40; i += 1) {
@@ -212,7 +223,7 @@ function sentencesView(corpus) {
     const reference = corpus.reference(i);
     if (reference) head.append(el("p", { class: "reference" }, el("span", { class: "quiet" }, "reference "), reference));
     drawViews(step);
-    address({ sentence: i + 1 });
+    remember({ sentence: i + 1, step: step ?? null });
   }
 
   function drawViews(step) {
