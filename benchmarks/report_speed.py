@@ -25,7 +25,9 @@ LABELS = ("outer-to-inner", "left-to-right", "right-to-left", "inner-to-outer", 
 
 def vocabulary(draw: random.Random, size: int = 12000) -> list[str]:
     letters = "abcdefghijklmnopqrstuvwxyzäöüß"
-    words = {"".join(draw.choices(letters, k=draw.randint(1, 9))) + draw.choice(("", "", "@@")) for _ in range(2 * size)}
+    words = {
+        "".join(draw.choices(letters, k=draw.randint(1, 9))) + draw.choice(("", "", "@@")) for _ in range(2 * size)
+    }
     return sorted(words)[:size]
 
 
@@ -49,7 +51,14 @@ def synthetic(sentences: int, orders: int, draw: random.Random) -> dict[str, lis
 def synthetic_analysis(systems: dict[str, list[Trajectory]], draw: random.Random) -> dict[str, Any]:
     def figure() -> dict[str, float]:
         value = draw.random()
-        return {"value": value, "low": value - 0.02, "high": value + 0.02, "null": 0.3, "null_low": 0.28, "null_high": 0.32}
+        return {
+            "value": value,
+            "low": value - 0.02,
+            "high": value + 0.02,
+            "null": 0.3,
+            "null_low": 0.28,
+            "null_high": 0.32,
+        }
 
     count = len(next(iter(systems.values())))
     return {
@@ -79,10 +88,12 @@ def in_browser(file: Path, browser: str) -> dict[str, float]:
     from playwright.sync_api import sync_playwright
 
     def laid_out(act: str) -> str:
-        return f"() => {{ const start = performance.now(); {act}; document.body.offsetHeight; return performance.now() - start; }}"
+        timed = f"const start = performance.now(); {act}; document.body.offsetHeight; return performance.now() - start;"
+        return f"() => {{ {timed} }}"
 
     key = "document.dispatchEvent(new KeyboardEvent('keydown', {key: '%s', bubbles: true}))"
-    frame = f"""() => new Promise((done) => requestAnimationFrame(() => {{ const start = performance.now(); {key % "ArrowRight"};
+    frame = f"""() => new Promise((done) => requestAnimationFrame(() => {{
+        const start = performance.now(); {key % "ArrowRight"};
         requestAnimationFrame(() => setTimeout(() => done(performance.now() - start))); }}))"""
     sort = "const s = document.querySelector('.side select'); s.value = '%s'; s.dispatchEvent(new Event('change'))"
     find = "const i = document.querySelector('input[type=search]'); i.value = 'an'; i.dispatchEvent(new Event('input'))"
@@ -136,7 +147,9 @@ def main() -> None:
     for name, value in told.items():
         print(f"{name:36} {value:8.1f}")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"sentences": arguments.sentences, "orders": arguments.orders, **told}, indent=1))
+        arguments.json.write_text(
+            json.dumps({"sentences": arguments.sentences, "orders": arguments.orders, **told}, indent=1)
+        )
 
 
 if __name__ == "__main__":

@@ -100,7 +100,12 @@ def pack(
             [
                 row[0].source,
                 [
-                    [run.text, [number[token] for token in run.tokens], run.steps, [_hundredths(p) for p in run.logprobs]]
+                    [
+                        run.text,
+                        [number[token] for token in run.tokens],
+                        run.steps,
+                        [_hundredths(p) for p in run.logprobs],
+                    ]
                     for run in row
                 ],
             ]
@@ -124,6 +129,7 @@ def bundle(entry: str) -> str:
     modules use two forms only: `import { a, b } from "./file.js";` on one line and `export` before a declaration.
     """
     done: dict[str, str] = {}
+    exports: dict[str, list[str]] = {}
 
     def add(name: str, path: tuple[str, ...]) -> None:
         if name in path:
@@ -131,14 +137,16 @@ def bundle(entry: str) -> str:
         if name in done:
             return
         text = _read(name)
-        for other in _IMPORT.findall(text):
-            add(other[1], (*path, name))
-        exported = _EXPORT.findall(text)
+        for wanted, other in _IMPORT.findall(text):
+            add(other, (*path, name))
+            for missing in {one.strip() for one in wanted.split(",")} - set(exports[other]):
+                raise ValueError(f"{name} imports {missing}, which {other} does not export")
+        exports[name] = [exported for _, exported in _EXPORT.findall(text)]
         text = _IMPORT.sub(lambda found: f"const {{{found[1]}}} = {_variable(found[2])};", text)
         text = _EXPORT.sub(r"\1 \2", text)
         if re.search(r"^(import|export)\b", text, re.MULTILINE) or "</script" in text.lower():
             raise ValueError(f"{name}: a form that cannot be inlined")
-        done[name] = f"const {_variable(name)} = (() => {{\n{text}\nreturn {{ {', '.join(n for _, n in exported)} }};\n}})();\n"
+        done[name] = f"const {_variable(name)} = (() => {{\n{text}\nreturn {{ {', '.join(exports[name])} }};\n}})();\n"
 
     add(entry, ())
     return '"use strict";\n' + "".join(done.values())

@@ -50,9 +50,7 @@ _STYLE = {
 _UNDATED: dict[str, dict[str, None]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
 
 
-def figures(
-    analysis: Mapping[str, Any], folder: Path, formats: Sequence[str] = ("pdf", "svg", "png")
-) -> list[Path]:
+def figures(analysis: Mapping[str, Any], folder: Path, formats: Sequence[str] = ("pdf", "svg", "png")) -> list[Path]:
     """Writes `heatmaps`, `figures` and `jumps` in every format; returns the files. Leaves out what was not measured."""
     for name in formats:
         if name not in _UNDATED:
@@ -123,7 +121,9 @@ def dot_chart(systems: Sequence[Mapping[str, Any]], names: Sequence[str] = MAIN)
             if _known(told.get("low")) and _known(told.get("high")):
                 axes.plot([told["low"], told["high"]], [row, row], color=ACCENT, linewidth=1.6, solid_capstyle="round")
             if _known(told.get("value")):
-                axes.plot(told["value"], row, "o", color=ACCENT, markersize=4, markeredgecolor="white", markeredgewidth=0.5)
+                axes.plot(
+                    told["value"], row, "o", color=ACCENT, markersize=4, markeredgecolor="white", markeredgewidth=0.5
+                )
         if name.startswith(("kendall", "spearman")) or "correlation" in name:
             axes.set_xlim(-1.08, 1.08)
         else:

@@ -34,7 +34,7 @@ export function percent(value, digits = 0) {
 
 /** A label and a select with options [value, text]. */
 export function choice(label, options, chosen, onchange) {
-  const select = el("select", { onchange: (event) => onchange(event.target.value) });
+  const select = el("select", { "aria-label": label, onchange: (event) => onchange(event.target.value) });
   for (const [value, text] of options) select.append(el("option", { value, selected: value === chosen }, text));
   return el("label", { class: "choice" }, el("span", {}, label), select);
 }

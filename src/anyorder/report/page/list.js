@@ -43,7 +43,7 @@ export function list(label, rowHeight, draw, onChoose) {
     else node.removeAttribute("aria-activedescendant");
   }
 
-  function reveal(index) {
+  function bring(index) {
     const top = index * rowHeight;
     if (top < node.scrollTop) node.scrollTop = top;
     else if (top + rowHeight > node.scrollTop + node.clientHeight) node.scrollTop = top + rowHeight - node.clientHeight;
@@ -53,7 +53,7 @@ export function list(label, rowHeight, draw, onChoose) {
   function pick(index) {
     if (!items.length) return;
     const target = Math.min(items.length - 1, Math.max(0, index));
-    reveal(target);
+    bring(target);
     mark(target);
     onChoose(items[target]);
   }
@@ -69,15 +69,15 @@ export function list(label, rowHeight, draw, onChoose) {
 
   return {
     node,
-    /** Other items; the chosen one stays chosen where it is still there. */
-    set(next, selected) {
+    /** Other items; the chosen one stays chosen where it is still there. The list shows its beginning, or that one. */
+    set(next, selected, reveal = false) {
       for (const row of rows.values()) row.remove();
       rows.clear();
       items = next;
       inner.style.height = `${items.length * rowHeight}px`;
       chosen = items.indexOf(selected);
       mark(chosen);
-      node.scrollTop = chosen >= 0 ? chosen * rowHeight - (node.clientHeight - rowHeight) / 2 : 0;
+      node.scrollTop = reveal && chosen >= 0 ? chosen * rowHeight - (node.clientHeight - rowHeight) / 2 : 0;
       paint();
     },
     move: (by) => pick(chosen + by),

@@ -31,13 +31,17 @@ async function start() {
   redraw = () => {
     if (drawn) corpusView(figures, corpus, isDark());
   };
-  tabs([["sentences", "Sentences", sentences.node], ["corpus", "Corpus", figures]], (name) => {
+  const follow = tabs([["sentences", "Sentences", sentences.node], ["corpus", "Corpus", figures]], (name) => {
     if (name === "corpus" && !drawn) {
       drawn = true;
       redraw();
     }
   });
-  sentences.ready();
+  sentences.follow();
+  addEventListener("hashchange", () => {
+    follow();
+    sentences.follow();
+  });
   performance.mark("ready");
 }
 
@@ -67,8 +71,12 @@ function tabs(all, onShow) {
     onShow(name);
     remember({ view: name === "sentences" ? null : name });
   }
-  const wanted = address().get("view");
-  show(all.some(([name]) => name === wanted) ? wanted : all[0][0]);
+  function follow() {
+    const wanted = address().get("view");
+    show(all.some(([name]) => name === wanted) ? wanted : all[0][0]);
+  }
+  follow();
+  return follow;
 }
 
 /** What the address says after #. */
@@ -186,7 +194,7 @@ function sentencesView(corpus) {
   }
 
   /** The list anew: what the search leaves, in the order asked for; ties stay as given. */
-  function arrange() {
+  function arrange(reveal = false) {
     let items = Array.from({ length: corpus.count }, (_, i) => i);
     if (state.query) items = items.filter(matches);
     const worth = {
@@ -203,8 +211,7 @@ function sentencesView(corpus) {
     }
     found.textContent = state.query ? `${items.length.toLocaleString("en")} of ${corpus.count.toLocaleString("en")}` : "";
     found.hidden = !state.query;
-    rows.set(items, state.chosen);
-    return items;
+    rows.set(items, state.chosen, reveal);
   }
 
   function drawRow(row, i) {
@@ -240,16 +247,17 @@ function sentencesView(corpus) {
     return { ...corpus.run(i, s), note: corpus.label(i, s), figures };
   }
 
-  function ready() {
+  /** Shows what the address names; the first sentence where it names none. */
+  function follow() {
     const said = address();
     const wanted = Math.min(corpus.count, Math.max(1, Number(said.get("sentence")) || 1)) - 1;
-    const step = said.has("step") && said.has("sentence") ? Number(said.get("step")) : undefined;
+    const step = said.has("sentence") && said.get("step") ? Number(said.get("step")) || 0 : undefined;
     state.chosen = wanted;
-    arrange();
+    arrange(true);
     choose(wanted, step);
   }
 
-  return { node, ready };
+  return { node, follow };
 }
 
 function signed(value) {
