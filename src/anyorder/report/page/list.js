@@ -58,12 +58,12 @@ export function list(label, rowHeight, draw, onChoose) {
     onChoose(items[target]);
   }
 
+  /** Up, down and pages; what goes sideways, Home and End belong to the steps of the chosen item. */
   function key(event) {
     const page = Math.max(1, Math.floor(node.clientHeight / rowHeight) - 1);
-    const to = { ArrowDown: chosen + 1, ArrowUp: chosen - 1, PageDown: chosen + page, PageUp: chosen - page, Home: 0, End: items.length - 1 }[event.key];
+    const to = { ArrowDown: chosen + 1, ArrowUp: chosen - 1, PageDown: chosen + page, PageUp: chosen - page }[event.key];
     if (to === undefined) return;
     event.preventDefault();
-    event.stopPropagation();
     pick(to);
   }
 

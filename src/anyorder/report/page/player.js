@@ -83,7 +83,7 @@ export function player(onStep) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (!node.isConnected || node.offsetParent === null) return;
     const own = event.target === slider;
-    if (!own && event.target.closest?.("input:not([type=checkbox]), select, textarea, [contenteditable], [role=listbox], [role=tablist]")) return;
+    if (!own && event.target.closest?.("input:not([type=checkbox]), select, textarea, [contenteditable], [role=tablist]")) return;
     if (event.key === " " && event.target.closest?.("button, [type=checkbox], summary")) return;
     const act = {
       " ": toggle,
