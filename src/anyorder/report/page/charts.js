@@ -105,6 +105,13 @@ export function heatColour(value, most, dark) {
   return scale(dark ? t : 1 - t).replace(")", ` / ${solid.toFixed(2)})`);
 }
 
+/** The bar of a legend: colours of t from 0 to 1. */
+export function ramp(colourAt) {
+  const bar = el("span", { class: "ramp" });
+  bar.style.background = `linear-gradient(to right, ${Array.from({ length: 21 }, (_, i) => colourAt(i / 20)).join(", ")})`;
+  return bar;
+}
+
 /** Bars of signed jumps. jumps: {"-10": share, …, "10": share}. */
 export function jumpChart(jumps) {
   const most = Math.max(...Object.values(jumps).map((share) => share ?? 0));

@@ -1,6 +1,6 @@
 // The corpus view: figures with intervals, labels, heat maps, jumps. Draws what the analysis holds and says what it lacks.
 
-import { digitsOf, domainOf, dotChart, heatColour, heatMap, jumpChart, told } from "./charts.js";
+import { digitsOf, domainOf, dotChart, heatColour, heatMap, jumpChart, ramp, told } from "./charts.js";
 import { el, number, percent } from "./dom.js";
 
 const MEANING = {
@@ -88,13 +88,7 @@ function heatMaps(systems, dark) {
     const plot = el("div", { class: "plot" }, el("span", { class: "y" }, "step →"), map, el("span", { class: "x" }, "position →"));
     grid.append(panel(system.name, null, el("div", {}, plot, note)));
   }
-  const bar = el("span", { class: "ramp" });
-  for (let i = 0; i < 40; i += 1) {
-    const cell = el("i", {});
-    cell.style.background = heatColour((i / 39) ** 2, 1, dark);
-    bar.append(cell);
-  }
-  const key = el("span", { class: "key" }, "0", bar, `${percent(most)} of a step's fills`);
+  const key = el("span", { class: "key" }, "0", ramp((t) => heatColour(t ** 2, 1, dark)), `${percent(most)} of a step's fills`);
   return block("Position × step", key, grid);
 }
 

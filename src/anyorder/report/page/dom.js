@@ -22,6 +22,18 @@ function fill(node, attributes, children) {
   return node;
 }
 
+const ICONS = {
+  play: "M5 3.2v9.6L13 8z",
+  pause: "M4 3h3v10H4zM9 3h3v10H9z",
+  moon: "M13.2 9.9A5.8 5.8 0 0 1 6.1 2.8a5.8 5.8 0 1 0 7.1 7.1z",
+  sun: "M8 4.6a3.4 3.4 0 1 0 0 6.8 3.4 3.4 0 0 0 0-6.8zM7.4 1h1.2v2H7.4zM7.4 13h1.2v2H7.4zM1 7.4h2v1.2H1zM13 7.4h2v1.2h-2zM2.6 3.5l.9-.9 1.4 1.4-.9.9zM11.1 12l.9-.9 1.4 1.4-.9.9zM2.6 12.5 4 11.1l.9.9-1.4 1.4zM11.1 4l1.4-1.4.9.9L12 4.9z",
+};
+
+/** A small picture in the colour of the text; letters that look like these become coloured emoji on telephones. */
+export function icon(name) {
+  return svg("svg", { viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true", class: "icon" }, svg("path", { d: ICONS[name] }));
+}
+
 /** A number as people read it: few digits, a real minus sign, a dash where there is none. */
 export function number(value, digits = 2) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";

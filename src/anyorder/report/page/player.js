@@ -1,6 +1,6 @@
 // Play button, step slider and keys. Knows steps only; whoever owns it draws.
 
-import { el } from "./dom.js";
+import { el, icon } from "./dom.js";
 
 const PACE = { slow: 900, normal: 420, fast: 140 };
 
@@ -21,7 +21,7 @@ export function player(onStep) {
 
   function draw() {
     const label = timer ? "Pause" : "Play";
-    button.textContent = timer ? "❚❚" : "▶";
+    if (button.title !== `${label} (space)`) button.replaceChildren(icon(label.toLowerCase()));
     button.setAttribute("aria-label", label);
     button.title = `${label} (space)`;
     speed.textContent = { slow: "½×", normal: "1×", fast: "3×" }[pace];

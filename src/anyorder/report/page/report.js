@@ -1,5 +1,6 @@
 // The report: a list of sentences, the chosen one in all orders side by side, and the corpus.
 
+import { ramp } from "./charts.js";
 import { scale } from "./colour.js";
 import { corpusView } from "./corpus.js";
 import { disagreement, embedded } from "./data.js";
@@ -129,14 +130,8 @@ function sentencesView(corpus) {
     for (const view of views) view.show(step);
     remember({ step });
   });
-  const ramp = el("span", { class: "ramp" });
-  for (let i = 0; i < 40; i += 1) {
-    const cell = el("i", {});
-    cell.style.background = scale(i / 39);
-    ramp.append(cell);
-  }
   const [from, to] = [el("span", {}, "first step"), el("span", {}, "last")];
-  const legend = el("span", { class: "key" }, from, ramp, to);
+  const legend = el("span", { class: "key" }, from, ramp(scale), to);
   const set = (changes) => {
     Object.assign(options, changes);
     for (const view of views) view.set(changes);

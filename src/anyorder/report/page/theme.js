@@ -1,5 +1,7 @@
 // Light or dark: the system's choice until the reader makes one.
 
+import { icon } from "./dom.js";
+
 const KEY = "anyorder-theme";
 
 /** Makes a button that switches; `onchange` is called afterwards, for whatever is drawn in colours of its own. */
@@ -10,7 +12,7 @@ export function themeButton(button, onchange = () => {}) {
 
   function apply() {
     document.documentElement.dataset.theme = isDark() ? "dark" : "light";
-    button.textContent = isDark() ? "☀" : "☾";
+    button.replaceChildren(icon(isDark() ? "sun" : "moon"));
     button.setAttribute("aria-label", isDark() ? "Light theme" : "Dark theme");
     button.title = button.getAttribute("aria-label");
     onchange();
