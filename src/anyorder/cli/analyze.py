@@ -60,11 +60,11 @@ def analyze(
         if file:
             file.write(json_format.dumps(told, ensure_ascii=False) + "\n")
         if page:
-            from anyorder.report.html import write_html  # type: ignore[import-not-found]
+            from anyorder.report.html import write_html
 
             write_html(Path(page.name), systems, told, references, f"Orders: {', '.join(systems)}")
         if figures is not None:
-            from anyorder.report.plots import figures as draw  # type: ignore[import-not-found]
+            from anyorder.report.plots import figures as draw
 
             draw(told, figures)
     screen = progress.Screen()

@@ -1,0 +1,69 @@
+// Where the pen went: an arc from each position to the one filled next, above the line to the right, below to the left.
+
+import { place, scale } from "./colour.js";
+import { svg } from "./dom.js";
+
+/** Positions in the order in which they were filled, from the left within one step; empty ones are left out. */
+export function permutation(steps) {
+  const filled = steps.map((_, i) => i).filter((i) => steps[i] !== null);
+  return filled.sort((a, b) => steps[a] - steps[b] || a - b);
+}
+
+/** A drawing of the jumps: `{node, draw(width), show(step)}`. */
+export function arcs(steps, count) {
+  const node = svg("svg", { class: "arcs", role: "img", "aria-label": "Arcs of jumps between positions" });
+  const path = permutation(steps);
+  let marks = []; // by step
+  let now = count;
+
+  function draw(width) {
+    const gap = (width - 16) / Math.max(1, steps.length - 1);
+    const x = (i) => 8 + i * gap;
+    let up = 0;
+    let down = 0;
+    path.slice(1).forEach((to, k) => {
+      const jump = to - path[k];
+      if (jump > 0) up = Math.max(up, jump);
+      else down = Math.max(down, -jump);
+    });
+    const height = (jump) => (jump <= 0 ? 0 : Math.min(56, 5 + 9 * Math.sqrt(jump)));
+    const axis = 7 + height(up);
+    const total = axis + height(down) + 7;
+    node.setAttribute("viewBox", `0 0 ${width} ${total}`);
+    node.setAttribute("height", total);
+    node.replaceChildren();
+    marks = Array.from({ length: count + 1 }, () => []);
+    node.append(svg("line", { class: "axis", x1: x(0), x2: x(steps.length - 1), y1: axis, y2: axis }));
+    path.slice(1).forEach((to, k) => {
+      const from = path[k];
+      const bend = 2 * height(Math.abs(to - from)) * (to > from ? -1 : 1);
+      const [a, b] = [x(from), x(to)];
+      const d = `M${a} ${axis}C${a + (b - a) * 0.15} ${axis + bend * 0.66} ${b - (b - a) * 0.15} ${axis + bend * 0.66} ${b} ${axis}`;
+      mark(svg("path", { d }), steps[to]);
+    });
+    const radius = Math.max(1.8, Math.min(4, gap * 0.32));
+    for (const i of path) mark(svg("circle", { cx: x(i), cy: axis, r: radius }), steps[i]);
+    for (let step = now + 1; step <= count; step += 1) set(step, "off", true);
+    set(now, "now", true);
+  }
+
+  function mark(shape, step) {
+    shape.style.setProperty("--tone", scale(place(step, count)));
+    node.append(shape);
+    marks[step].push(shape);
+  }
+
+  function show(step) {
+    set(now, "now", false);
+    for (let at = now + 1; at <= step; at += 1) set(at, "off", false);
+    for (let at = step + 1; at <= now; at += 1) set(at, "off", true);
+    now = step;
+    set(now, "now", true);
+  }
+
+  function set(step, name, on) {
+    for (const shape of marks[step] ?? []) shape.classList.toggle(name, on);
+  }
+
+  return { node, draw, show };
+}

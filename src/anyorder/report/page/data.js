@@ -1,0 +1,81 @@
+// Reads what `anyorder.report.html.pack` wrote.
+
+/** The embedded data, or null where the page holds none. */
+export async function embedded() {
+  const text = document.getElementById("data").textContent.trim();
+  if (!text) return null;
+  const letters = atob(text);
+  const bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i += 1) bytes[i] = letters.charCodeAt(i);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return corpus(JSON.parse(await new Response(stream).text()));
+}
+
+/** Sentences that can be asked for, and figures about them. */
+export function corpus(data) {
+  const count = data.sentences.length;
+  const systems = data.systems;
+  const analysis = data.analysis ?? {};
+  const perSentence = analysis.per_sentence ?? {};
+  const measures = Object.keys(perSentence).filter((name) => name !== "label" && fits(perSentence[name]));
+  const labels = Object.keys(analysis.systems?.find((system) => system?.labels)?.labels ?? {});
+  const likelihood = systems.map(() => new Float64Array(count));
+  data.sentences.forEach(([, runs], i) => {
+    runs.forEach(([, , , logprobs], s) => {
+      likelihood[s][i] = logprobs.length ? -logprobs.reduce((sum, p) => sum + p, 0) / (100 * logprobs.length) : 0;
+    });
+  });
+
+  function fits(values) {
+    return Array.isArray(values) && values.length === systems.length && values.every((one) => Array.isArray(one) && one.length === count);
+  }
+
+  return {
+    count,
+    systems,
+    analysis,
+    /** Names of what `measure` knows, the most telling first. */
+    measures: [...measures.filter((name) => /bleu/i.test(name)), "mean log-probability", ...measures.filter((name) => !/bleu/i.test(name))],
+    labels: "label" in perSentence && fits(perSentence.label) ? labels : [],
+    source: (i) => data.sentences[i][0],
+    reference: (i) => data.references?.[i] ?? null,
+    text: (i, s) => data.sentences[i][1][s][0],
+    steps: (i, s) => data.sentences[i][1][s][2],
+    length: (i) => data.sentences[i][1].reduce((most, run) => Math.max(most, run[1].length), 0),
+    run(i, s) {
+      const [, tokens, steps, logprobs] = data.sentences[i][1][s];
+      return { tokens: tokens.map((id) => data.vocabulary[id]), steps, logprobs: logprobs.map((p) => -p / 100), order: systems[s].name };
+    },
+    /** A figure of one sentence in one system; null where there is none. */
+    measure(name, i, s) {
+      return name === "mean log-probability" ? likelihood[s][i] : (perSentence[name]?.[s]?.[i] ?? null);
+    },
+    label(i, s) {
+      const index = perSentence.label?.[s]?.[i];
+      return index === null || index === undefined ? null : (labels[index] ?? null);
+    },
+  };
+}
+
+/** How little the orders agree on a sentence: 1 − mean Kendall τ over pairs of orders of the same length, halved to 0..1. */
+export function disagreement(all) {
+  let sum = 0;
+  let pairs = 0;
+  for (let a = 0; a < all.length; a += 1) {
+    for (let b = a + 1; b < all.length; b += 1) {
+      if (all[a].length !== all[b].length || all[a].length < 2) continue;
+      sum += kendall(all[a], all[b]);
+      pairs += 1;
+    }
+  }
+  return pairs ? (1 - sum / pairs) / 2 : 0;
+}
+
+function kendall(one, other) {
+  let score = 0;
+  const n = one.length;
+  for (let i = 0; i < n; i += 1) {
+    for (let j = i + 1; j < n; j += 1) score += Math.sign(one[i] - one[j]) * Math.sign(other[i] - other[j]);
+  }
+  return (2 * score) / (n * (n - 1));
+}

@@ -1,0 +1,261 @@
+// The report: a list of sentences, the chosen one in all orders side by side, and the corpus.
+
+import { ramp } from "./charts.js";
+import { scale } from "./colour.js";
+import { corpusView } from "./corpus.js";
+import { disagreement, embedded } from "./data.js";
+import { check, choice, el, number } from "./dom.js";
+import { fillView } from "./fill.js";
+import { list } from "./list.js";
+import { player } from "./player.js";
+import { themeButton } from "./theme.js";
+
+const ROW = 76;
+let redraw = () => {};
+themeButton(document.getElementById("theme"), () => redraw());
+start().catch((error) => {
+  document.getElementById("main").replaceChildren(el("p", { class: "notice", role: "alert" }, `This report cannot be read: ${error.message}`));
+});
+
+async function start() {
+  // Let the frame of the page appear before the work of unpacking begins.
+  await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+  const corpus = await embedded();
+  if (!corpus) throw new Error("it holds no data");
+  const plural = (n, what) => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : "s"}`;
+  document.getElementById("about").textContent = `${plural(corpus.count, "sentence")} · ${plural(corpus.systems.length, "order")}`;
+  const sentences = sentencesView(corpus);
+  const figures = el("div", { class: "corpus", id: "panel-corpus", role: "tabpanel", "aria-labelledby": "tab-corpus", hidden: true });
+  document.getElementById("main").replaceChildren(sentences.node, figures);
+  let drawn = false;
+  const isDark = () => document.documentElement.dataset.theme === "dark";
+  redraw = () => {
+    if (drawn) corpusView(figures, corpus, isDark());
+  };
+  const follow = tabs([["sentences", "Sentences", sentences.node], ["corpus", "Corpus", figures]], (name) => {
+    if (name === "corpus" && !drawn) {
+      drawn = true;
+      redraw();
+    }
+  });
+  sentences.follow();
+  addEventListener("hashchange", () => {
+    follow();
+    sentences.follow();
+  });
+  performance.mark("ready");
+}
+
+/** Two tabs, one panel in sight; the address remembers which. */
+function tabs(all, onShow) {
+  const bar = document.getElementById("tabs");
+  bar.setAttribute("role", "tablist");
+  bar.setAttribute("aria-label", "Views");
+  const buttons = all.map(([name, text, panel]) => {
+    const button = el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": panel.id, onclick: () => show(name) }, text);
+    bar.append(button);
+    return button;
+  });
+  bar.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by) return;
+    const to = (buttons.indexOf(document.activeElement) + by + all.length) % all.length;
+    show(all[to][0]);
+    buttons[to].focus();
+  });
+  function show(name) {
+    all.forEach(([other, , panel], i) => {
+      panel.hidden = other !== name;
+      buttons[i].setAttribute("aria-selected", String(other === name));
+      buttons[i].tabIndex = other === name ? 0 : -1;
+    });
+    onShow(name);
+    remember({ view: name === "sentences" ? null : name });
+  }
+  function follow() {
+    const wanted = address().get("view");
+    show(all.some(([name]) => name === wanted) ? wanted : all[0][0]);
+  }
+  follow();
+  return follow;
+}
+
+/** What the address says after #. */
+function address() {
+  return new URLSearchParams(location.hash.slice(1));
+}
+
+let pending = {};
+let later = null;
+
+/** Puts the view, sentence and step into the address, so that it can be shared; not while they are still changing. */
+function remember(changes) {
+  Object.assign(pending, changes);
+  clearTimeout(later);
+  later = setTimeout(() => {
+    const now = address();
+    for (const [name, value] of Object.entries(pending)) {
+      if (value === null) now.delete(name);
+      else now.set(name, value);
+    }
+    pending = {};
+    try {
+      history.replaceState(null, "", `#${now}`);
+    } catch {
+      // A frame without an address of its own.
+    }
+  }, 250);
+}
+
+function sentencesView(corpus) {
+  const state = { chosen: -1, sort: "given", a: 0, b: Math.min(1, corpus.systems.length - 1), by: corpus.measures[0], query: "" };
+  const options = { arcs: true, brackets: true, colour: "step" };
+  const shown = corpus.systems.map((_, i) => i < 6);
+  let views = [];
+  let haystack = null;
+  let disagreements = null;
+
+  const rows = list("Sentences", ROW, drawRow, choose);
+  const found = el("p", { class: "quiet found", role: "status" });
+  const search = el("input", { type: "search", placeholder: "Search source or translation", "aria-label": "Search sentences", oninput: () => ((state.query = search.value.trim().toLowerCase()), arrange()) });
+  const extra = el("div", { class: "extra" });
+  const sorts = [["given", "as given"], ["longest", "longest first"], ["shortest", "shortest first"]];
+  if (corpus.labels.length) sorts.push(["label", "label"]);
+  if (corpus.systems.length > 1) sorts.splice(1, 0, ["beat", "A beats B most"], ["disagree", "orders disagree most"], ["agree", "orders agree most"]);
+  const side = el("aside", { class: "side", "aria-label": "Choose a sentence" }, search, choice("Sort", sorts, state.sort, (value) => ((state.sort = value), drawExtra(), arrange())), extra, found, rows.node);
+
+  const head = el("div", { class: "sentence-head" });
+  const grid = el("div", { class: "views" });
+  const steps = player((step) => {
+    for (const view of views) view.show(step);
+    remember({ step });
+  });
+  const [from, to] = [el("span", {}, "first step"), el("span", {}, "last")];
+  const legend = el("span", { class: "key" }, from, ramp(scale), to);
+  const set = (changes) => {
+    Object.assign(options, changes);
+    for (const view of views) view.set(changes);
+    [from.textContent, to.textContent] = options.colour === "step" ? ["first step", "last"] : ["0 %", "probability 100 %"];
+  };
+  const display = el(
+    "div",
+    { class: "display" },
+    choice("Colour", [["step", "step"], ["probability", "probability"]], "step", (colour) => set({ colour })),
+    check("arcs", true, (arcs) => set({ arcs })),
+    check("brackets", true, (brackets) => set({ brackets })),
+    legend,
+  );
+  const orders = el("fieldset", { class: "orders" }, el("legend", { class: "unseen" }, "Orders shown"));
+  corpus.systems.forEach((system, s) => orders.append(check(system.name, shown[s], (on) => ((shown[s] = on), drawViews(steps.step)))));
+  const keys = el("p", { class: "quiet keys" }, el("kbd", {}, "space"), " play  ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " step  ", el("kbd", {}, "Home"), " ", el("kbd", {}, "End"), " ends  ", el("kbd", {}, "J"), " ", el("kbd", {}, "K"), " sentence");
+  const detail = el("div", { class: "detail" }, head, el("div", { class: "controls" }, steps.node, display), corpus.systems.length > 1 ? orders : null, grid, keys);
+  const node = el("div", { class: "sentences", id: "panel-sentences", role: "tabpanel", "aria-labelledby": "tab-sentences" }, side, detail);
+
+  document.addEventListener("keydown", (event) => {
+    if (node.hidden || event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input:not([type=checkbox], [type=range]), select, textarea")) return;
+    if (event.key === "j" || event.key === "J") rows.move(1);
+    else if (event.key === "k" || event.key === "K") rows.move(-1);
+    else if (event.key === "/") {
+      event.preventDefault();
+      search.focus();
+    }
+  });
+
+  function drawExtra() {
+    const systems = corpus.systems.map((system, i) => [String(i), system.name]);
+    extra.replaceChildren();
+    if (state.sort === "beat") {
+      extra.append(choice("A", systems, String(state.a), (value) => ((state.a = Number(value)), arrange())));
+      extra.append(choice("B", systems, String(state.b), (value) => ((state.b = Number(value)), arrange())));
+      extra.append(choice("by", corpus.measures.map((name) => [name, name]), state.by, (value) => ((state.by = value), arrange())));
+    } else if (state.sort === "label") {
+      extra.append(choice("of", systems, String(state.a), (value) => ((state.a = Number(value)), arrange())));
+    }
+  }
+
+  function margin(i) {
+    const [a, b] = [corpus.measure(state.by, i, state.a), corpus.measure(state.by, i, state.b)];
+    return a === null || b === null ? null : a - b;
+  }
+
+  function apart(i) {
+    disagreements ??= Float64Array.from({ length: corpus.count }, (_, k) => disagreement(corpus.systems.map((_, s) => corpus.steps(k, s))));
+    return disagreements[i];
+  }
+
+  function matches(i) {
+    haystack ??= Array.from({ length: corpus.count }, (_, k) => [corpus.source(k), corpus.reference(k) ?? "", ...corpus.systems.map((_, s) => corpus.text(k, s))].join("\n").toLowerCase());
+    return haystack[i].includes(state.query);
+  }
+
+  /** The list anew: what the search leaves, in the order asked for; ties stay as given. */
+  function arrange(reveal = false) {
+    let items = Array.from({ length: corpus.count }, (_, i) => i);
+    if (state.query) items = items.filter(matches);
+    const worth = {
+      beat: (i) => margin(i) ?? -Infinity,
+      longest: corpus.length,
+      shortest: (i) => -corpus.length(i),
+      disagree: apart,
+      agree: (i) => -apart(i),
+      label: (i) => -(corpus.labels.indexOf(corpus.label(i, state.a)) + 1 || 99),
+    }[state.sort];
+    if (worth) {
+      const known = new Map(items.map((i) => [i, worth(i)]));
+      items.sort((x, y) => known.get(y) - known.get(x) || x - y);
+    }
+    found.textContent = state.query ? `${items.length.toLocaleString("en")} of ${corpus.count.toLocaleString("en")}` : "";
+    found.hidden = !state.query;
+    rows.set(items, state.chosen, reveal);
+  }
+
+  function drawRow(row, i) {
+    const told = {
+      beat: () => signed(margin(i)),
+      label: () => corpus.label(i, state.a) ?? "–",
+      disagree: () => number(apart(i)),
+      agree: () => number(apart(i)),
+    }[state.sort];
+    row.append(el("span", { class: "row-head" }, el("b", {}, String(i + 1)), el("span", {}, told ? told() : `${corpus.length(i)} tokens`)), el("span", { class: "row-text" }, corpus.source(i)));
+  }
+
+  function choose(i, step) {
+    state.chosen = i;
+    head.replaceChildren(el("p", { class: "eyebrow" }, `Sentence ${i + 1}`), el("p", { class: "source" }, corpus.source(i)));
+    const reference = corpus.reference(i);
+    if (reference) head.append(el("p", { class: "reference" }, el("span", { class: "quiet" }, "reference "), reference));
+    drawViews(step);
+    remember({ sentence: i + 1, step: step ?? null });
+  }
+
+  function drawViews(step) {
+    for (const view of views) view.destroy();
+    views = corpus.systems.flatMap((_, s) => (shown[s] ? [fillView(grid, described(state.chosen, s), { ...options, onStep: (at) => (steps.pause(), steps.go(at)) })] : []));
+    const last = views.reduce((most, view) => Math.max(most, view.last), 0);
+    steps.reset(last, step ?? last);
+    for (const view of views) view.show(steps.step);
+  }
+
+  function described(i, s) {
+    const figures = corpus.measures.filter((name) => /bleu/i.test(name)).map((name) => [name.replace(/^sentence /, ""), number(corpus.measure(name, i, s), 1)]);
+    figures.push(["log p", number(corpus.measure("mean log-probability", i, s))]);
+    return { ...corpus.run(i, s), note: corpus.label(i, s), figures };
+  }
+
+  /** Shows what the address names; the first sentence where it names none. */
+  function follow() {
+    const said = address();
+    const wanted = Math.min(corpus.count, Math.max(1, Number(said.get("sentence")) || 1)) - 1;
+    const step = said.has("sentence") && said.get("step") ? Number(said.get("step")) || 0 : undefined;
+    state.chosen = wanted;
+    arrange(true);
+    choose(wanted, step);
+  }
+
+  return { node, follow };
+}
+
+function signed(value) {
+  if (value === null) return "–";
+  return (value > 0 ? "+" : "") + number(value, Math.abs(value) >= 10 ? 1 : 2);
+}

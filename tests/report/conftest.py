@@ -1,0 +1,113 @@
+"""Trajectories of a few sentences, an analysis of them, and a browser."""
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.report.html import write_html
+
+WORDS = ["the", "house", "is", "small", "Indi@@", "ana", "was", "first", "of", "accoun@@", "tability", "."]
+LABELS = ["outer-to-inner", "left-to-right", "right-to-left", "inner-to-outer", "other"]
+
+
+def trajectory(source: str, tokens: list[str], steps: list[int], order: str = "some") -> Trajectory:
+    text = " ".join(tokens).replace("@@ ", "")
+    return Trajectory(
+        source, text, tokens, steps, [-0.1 * step for step in steps], order, len(tokens), f"order:{order}"
+    )
+
+
+def make_systems(count: int, orders: int = 3, seed: int = 0) -> dict[str, list[Trajectory]]:
+    """The first order is left-to-right, the second right-to-left, the others are drawn."""
+    draw = random.Random(seed)
+    systems: dict[str, list[Trajectory]] = {f"order-{i}": [] for i in range(orders)}
+    for number in range(count):
+        length = draw.randint(3, 24)
+        for i, (name, made) in enumerate(systems.items()):
+            steps = list(range(1, length + 1))
+            if i == 1:
+                steps.reverse()
+            elif i > 1:
+                draw.shuffle(steps)
+            made.append(trajectory(f"Satz Nummer {number + 1}", draw.choices(WORDS, k=length), steps, name))
+    return systems
+
+
+def make_analysis(systems: dict[str, list[Trajectory]], seed: int = 0) -> dict[str, Any]:
+    draw = random.Random(seed)
+    count = len(next(iter(systems.values())))
+    figure = {"value": 0.5, "low": 0.45, "high": 0.55, "null": 0.3, "null_low": 0.28, "null_high": 0.32, "count": count}
+    share = [[0.05] * 20 for _ in range(20)]
+    return {
+        "format": 1,
+        "sentences": count,
+        "systems": [
+            {
+                "name": name,
+                "signature": f"order:{name}",
+                "figures": {
+                    "kendall left-to-right": figure,
+                    "edge share": figure,
+                    "mean jump": {**figure, "value": 3.25},
+                },
+                "labels": dict(zip(LABELS, (0.5, 0.2, 0.1, 0.1, 0.1), strict=True)),
+                "positions": {"bins": 20, "share": share},
+                "jumps": {str(jump): 0.05 for jump in range(-10, 11) if jump},
+                "by_tag": {"DET": figure, "NOUN": figure},
+            }
+            for name in systems
+        ],
+        "per_sentence": {
+            "kendall left-to-right": [[draw.uniform(-1, 1) for _ in range(count)] for _ in systems],
+            "sentence bleu": [[draw.uniform(0, 60) for _ in range(count)] for _ in systems],
+            "label": [[draw.randrange(5) for _ in range(count)] for _ in systems],
+        },
+    }
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A real browser; tests that ask for it are skipped where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with playwright.sync_playwright() as tool:
+        if found is None and not Path(tool.chromium.executable_path).exists():
+            pytest.skip("no Chromium is installed")
+        browser = tool.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(chromium: Any) -> Iterator[Any]:
+    """A page that fails its test if anything is written to the console or asked of a network."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    page = context.new_page()
+    told: list[str] = []
+    page.on("console", lambda message: told.append(f"console {message.type}: {message.text}"))
+    page.on("pageerror", lambda error: told.append(f"error: {error}"))
+    page.on("request", lambda request: request.url.startswith(("file:", "data:", "about:")) or told.append(request.url))
+    yield page
+    context.close()
+    assert told == []
+
+
+@pytest.fixture
+def opened(tab: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Writes a report and opens it."""
+
+    def build(
+        systems: Any, analysis: Any = None, references: Any = None, title: str = "Title", address: str = ""
+    ) -> Any:
+        file = tmp_path / "report.html"
+        write_html(file, systems, analysis, references, title)
+        tab.goto(file.as_uri() + address)
+        tab.wait_for_selector("#panel-sentences", state="attached")
+        return tab
+
+    return build
