@@ -38,7 +38,7 @@ def commands(page: Path) -> list[list[str]]:
 RUNNABLE = [
     words
     for words in commands(ROOT / "README.md")
-    if words[0] in ("translate", "evaluate", "orders") and "runs/mine/model" not in words
+    if words[0] in ("translate", "evaluate", "orders") and not {"runs/mine/model", "newstest2013.de"} & set(words)
 ]
 
 
