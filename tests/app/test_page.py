@@ -194,7 +194,8 @@ def test_an_order_by_hand_beside_the_others(tab: Any) -> None:
     assert tab.get_by_role("button", name="Let the order finish").is_disabled()
     tab.locator(".compose").get_by_label("Length").fill("4")
     tab.keyboard.press("Tab")
-    tab.wait_for_function("document.querySelectorAll('.compose .blank').length === 4")
+    tab.locator(".compose .blank").nth(4).wait_for(state="detached")
+    assert tab.locator(".compose .blank").count() == 4
 
 
 def test_clicks_faster_than_the_server_are_all_kept(tab: Any) -> None:
