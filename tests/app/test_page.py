@@ -238,6 +238,12 @@ def test_markup_stays_text(tab: Any) -> None:
     assert tab.locator(".source").text_content() == text
     assert tab.locator("img, main script").count() == 0
     assert tab.title() == "anyorder explore"
+    tab.evaluate("location.hash = 'text=Hund&model=small&direction=de-en&order=margin:<img src=x>'")  # anyone's link
+    tab.locator(".trouble:not(:empty)").wait_for()
+    assert "margin:<img src=x>" in tab.locator(".boxes .check").all_text_contents()
+    assert tab.locator("img").count() == 0
+    assert ["status of 422" in line for line in tab.told] == [True]
+    tab.told.clear()
 
 
 def test_errors_are_one_line(tab: Any) -> None:
