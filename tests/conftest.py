@@ -1,11 +1,14 @@
-"""Small real things that tests share: a toy parallel corpus, the store prepared from it, tiny models."""
+"""Small real things that tests share: a toy parallel corpus, the store prepared from it, tiny models, a browser."""
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -109,3 +112,40 @@ def run_cli(
     return subprocess.run(
         command, capture_output=True, text=True, cwd=cwd, input=stdin, env=environment, timeout=240, check=False
     )
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A real browser; tests that ask for it are skipped where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with playwright.sync_playwright() as tool:
+        if found is None and not Path(tool.chromium.executable_path).exists():
+            pytest.skip("no Chromium is installed")
+        browser = tool.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(chromium: Any) -> Iterator[Any]:
+    """A page that fails its test if anything is written to the console or asked of a network."""
+    with open_tab(chromium) as page:
+        yield page
+
+
+@contextmanager
+def open_tab(browser: Any, *origins: str) -> Iterator[Any]:
+    """A page that may ask these origins only, and write nothing to the console; what it did else is `page.told`."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    page = context.new_page()
+    page.told = told = []
+    allowed = ("file:", "data:", "about:", *(f"{origin}/" for origin in origins))
+    page.on("console", lambda message: told.append(f"console {message.type}: {message.text}"))
+    page.on("pageerror", lambda error: told.append(f"error: {error}"))
+    page.on("request", lambda request: request.url.startswith(allowed) or told.append(request.url))
+    try:
+        yield page
+    finally:
+        context.close()
+    assert told == []

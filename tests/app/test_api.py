@@ -3,12 +3,10 @@
 import asyncio
 import json
 import re
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -264,10 +262,8 @@ def test_text_is_never_markup(client: TestClient) -> None:
 
 def test_the_page_s_own_scripts_are_allowed_by_hash(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page comes from the report; this is about what the server adds to it."""
-    page = ModuleType("anyorder.report.html")
     text = "<!doctype html><style>p{color:red}</style><p>&lt;</p><script>a < b</script><script src=x.js></script>"
-    page.live_page = lambda: text  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "anyorder.report.html", page)
+    monkeypatch.setattr("anyorder.app.server.live_page", lambda: text)
     response = client.get("/")
     assert response.text == text
     assert response.headers["content-type"] == "text/html; charset=utf-8"

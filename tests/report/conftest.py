@@ -1,8 +1,7 @@
-"""Trajectories of a few sentences, an analysis of them, and a browser."""
+"""Trajectories of a few sentences and an analysis of them."""
 
 import random
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,33 +67,6 @@ def make_analysis(systems: dict[str, list[Trajectory]], seed: int = 0) -> dict[s
             "label": [[draw.randrange(5) for _ in range(count)] for _ in systems],
         },
     }
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    """A real browser; tests that ask for it are skipped where there is none."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    with playwright.sync_playwright() as tool:
-        if found is None and not Path(tool.chromium.executable_path).exists():
-            pytest.skip("no Chromium is installed")
-        browser = tool.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def tab(chromium: Any) -> Iterator[Any]:
-    """A page that fails its test if anything is written to the console or asked of a network."""
-    context = chromium.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
-    page = context.new_page()
-    told: list[str] = []
-    page.on("console", lambda message: told.append(f"console {message.type}: {message.text}"))
-    page.on("pageerror", lambda error: told.append(f"error: {error}"))
-    page.on("request", lambda request: request.url.startswith(("file:", "data:", "about:")) or told.append(request.url))
-    yield page
-    context.close()
-    assert told == []
 
 
 @pytest.fixture

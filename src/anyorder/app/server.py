@@ -23,6 +23,7 @@ from anyorder.app.stepper import Position, check_positions, step
 from anyorder.decoding.manner import Manner
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
+from anyorder.report.html import live_page
 
 Answer = TypeVar("Answer")
 
@@ -103,8 +104,6 @@ def create_app(
 
     @app.get("/", include_in_schema=False)
     def page() -> HTMLResponse:
-        from anyorder.report.html import live_page  # type: ignore[import-not-found]
-
         text = live_page()
         policy = f"{POLICY}; img-src 'self' data:{inline_sources(text)}"
         return HTMLResponse(text, headers={"Content-Security-Policy": policy, "Cache-Control": "no-cache"})

@@ -60,9 +60,9 @@ def analyze(
         if file:
             file.write(json_format.dumps(told, ensure_ascii=False) + "\n")
         if page:
-            from anyorder.report.html import write_html
+            from anyorder.report.html import report_page
 
-            write_html(Path(page.name), systems, told, references, f"Orders: {', '.join(systems)}")
+            page.write(report_page(systems, told, references, f"Orders: {', '.join(systems)}"))
         if figures is not None:
             from anyorder.report.plots import figures as draw
 

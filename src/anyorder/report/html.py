@@ -45,6 +45,11 @@ def report_page(
     return page(title, entry="report.js", data=pack(systems, analysis, references))
 
 
+def live_page() -> str:
+    """The explorer's page: the same code, but its sentences come from the API of the server that sends it."""
+    return page("anyorder explore", entry="live.js", live=True)
+
+
 def page(title: str, entry: str, data: dict[str, Any] | None = None, live: bool = False) -> str:
     """The page around an entry module of `page/`.
 

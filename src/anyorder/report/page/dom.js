@@ -23,6 +23,7 @@ function fill(node, attributes, children) {
 }
 
 const ICONS = {
+  link: "M6.6 9.4a.7.7 0 0 1 0-1l2-2a.7.7 0 0 1 1 1l-2 2a.7.7 0 0 1-1 0zM8.2 3.6l.9-.9a3 3 0 0 1 4.2 4.2l-1.6 1.6-1-1 1.6-1.6a1.6 1.6 0 0 0-2.2-2.2l-.9.9zM7.8 12.4l-.9.9a3 3 0 0 1-4.2-4.2l1.6-1.6 1 1-1.6 1.6a1.6 1.6 0 0 0 2.2 2.2l.9-.9z",
   play: "M5 3.2v9.6L13 8z",
   pause: "M4 3h3v10H4zM9 3h3v10H9z",
   moon: "M13.2 9.9A5.8 5.8 0 0 1 6.1 2.8a5.8 5.8 0 1 0 7.1 7.1z",
@@ -47,8 +48,13 @@ export function percent(value, digits = 0) {
 /** A label and a select with options [value, text]. */
 export function choice(label, options, chosen, onchange) {
   const select = el("select", { "aria-label": label, onchange: (event) => onchange(event.target.value) });
-  for (const [value, text] of options) select.append(el("option", { value, selected: value === chosen }, text));
+  offer(select, options, chosen);
   return el("label", { class: "choice" }, el("span", {}, label), select);
+}
+
+/** Other options [value, text] for a select. */
+export function offer(select, options, chosen) {
+  select.replaceChildren(...options.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
 }
 
 /** A label and a check box. */

@@ -5,6 +5,7 @@
 //   view.show(step);         // the sentence after this step; 0 is all masks
 //   view.update(run);        // another run, or the same one further on; the options stay
 //   view.set({arcs: false}); // other options; the run stays
+//   view.weigh(scores, next); // the order's distribution at the step shown, drawn in what is masked; until the step changes
 //   view.last                // number of the last step
 //   view.step                // the step shown
 //   view.destroy();
@@ -14,15 +15,19 @@
 //   steps:    [int | null],      step from 1 at which each position was filled; several may share one
 //   logprobs: [float | null]?,   log-probability of each token when it was filled
 //   order:    string?,           heading
+//   label:    string?,           name for those who do not see it, where there is no heading
 //   note:     string?,           small text beside the heading, such as a label
 //   figures:  [[name, text]]?,   at the right end of the heading
 //   scores:   [float | null]?,   the order's distribution over positions still masked; drawn as bars in the blanks
 //   next:     int | null?        the position the order would fill next; marked
+//   guesses:  [string | null]?,  what the model would write at masked positions; shown pale
+//   text:     string?            the sentence as a reader expects it; shown after the last step
 // }
 // options: {
 //   onStep(step, view)?,         called when the user goes to a step by clicking a token
 //   onPick(position, view)?,     called when the user picks a blank; without it blanks cannot be picked
-//   candidates(position)?,       [{token, p}] | null or a promise of it: what the model would write there
+//   candidates(position, view)?, [{token, p}] | null or a promise of it: what the model would write there;
+//                                {candidates, rows: [[name, text]]} adds lines to what is told of the position
 //   arcs: bool?, brackets: bool?, colour: "step" | "probability"?    what is drawn; all of it by default
 // }
 //
@@ -47,8 +52,9 @@ export function fillView(element, firstRun, firstOptions = {}) {
   const line = el("div", { class: "fill-line", role: "group", onkeydown: move, onclick: clicked });
   const picture = el("div", { class: "fill-arcs" });
   const notation = el("code", { class: "fill-brackets", tabindex: "0" });
+  const text = el("p", { class: "fill-text" });
   const tip = el("div", { class: "tip", role: "tooltip", hidden: true });
-  const root = el("section", { class: "fill" }, heading, line, picture, notation, tip);
+  const root = el("section", { class: "fill" }, heading, line, picture, notation, text, tip);
   line.addEventListener("pointerover", (event) => event.pointerType !== "touch" && explain(event.target.closest("button")));
   line.addEventListener("pointerleave", () => explain(null));
   line.addEventListener("focusin", (event) => event.target.matches(":focus-visible") && explain(event.target.closest("button")));
@@ -61,8 +67,9 @@ export function fillView(element, firstRun, firstOptions = {}) {
 
   function build() {
     last = run.steps.reduce((most, at) => Math.max(most, at ?? 0), 0);
-    root.setAttribute("aria-label", run.order ?? "sentence");
-    line.setAttribute("aria-label", `${run.order ?? "sentence"}: ${run.tokens.length} positions`);
+    const name = run.label ?? run.order ?? "sentence";
+    root.setAttribute("aria-label", name);
+    line.setAttribute("aria-label", `${name}: ${run.tokens.length} positions`);
     buildHeading();
     byStep = Array.from({ length: last + 1 }, () => []);
     buttons = run.tokens.map(slot);
@@ -73,6 +80,8 @@ export function fillView(element, firstRun, firstOptions = {}) {
     picture.replaceChildren(jumps.node);
     picture.hidden = !options.arcs;
     notation.hidden = !options.brackets;
+    text.hidden = run.text == null;
+    text.textContent = run.text ?? "";
     drawArcs();
   }
 
@@ -94,7 +103,8 @@ export function fillView(element, firstRun, firstOptions = {}) {
     const score = run.scores?.[i];
     if (at === null || at === undefined) {
       button.classList.add("blank");
-      button.append(el("span", { class: "word" }, "\u00a0"), el("span", { class: "step" }, score == null ? "\u00a0" : percent(score)));
+      const guess = run.guesses?.[i]?.replace(/@@$/, "");
+      button.append(el("span", { class: guess ? "word guess" : "word" }, guess ?? "\u00a0"), el("span", { class: "step" }, score == null ? "\u00a0" : percent(score)));
       if (score != null) button.style.setProperty("--score", Math.min(1, Math.max(0, score)).toFixed(3));
       if (!options.onPick) button.setAttribute("aria-disabled", "true");
       return button;
@@ -124,8 +134,22 @@ export function fillView(element, firstRun, firstOptions = {}) {
     for (let s = target + 1; s <= step; s += 1) byStep[s].forEach((button) => filled(button, s, false));
     step = target;
     for (const button of byStep[step]) button.classList.add("now");
+    text.classList.toggle("done", step === last);
+    weigh(null);
     if (options.arcs) jumps.show(step);
     if (options.brackets) notation.textContent = bracketed(run.tokens, run.steps, step);
+  }
+
+  function weigh(scores, next = null) {
+    buttons.forEach((button, i) => {
+      if (run.steps[i] === null || run.steps[i] === undefined) return;
+      const score = button.classList.contains("on") ? null : scores?.[i];
+      button.classList.toggle("weighed", score != null);
+      button.classList.toggle("next", score != null && next === i);
+      if (score == null) return;
+      button.style.setProperty("--score", Math.min(1, Math.max(0, score)).toFixed(3));
+      button.dataset.score = percent(score).replace(" ", "");
+    });
   }
 
   function filled(button, at, on) {
@@ -143,6 +167,7 @@ export function fillView(element, firstRun, firstOptions = {}) {
     else {
       show(at);
       options.onStep?.(at, view);
+      if (event.pointerType === "touch") explain(button); // fingers do not hover
     }
   }
 
@@ -177,9 +202,11 @@ export function fillView(element, firstRun, firstOptions = {}) {
     if (open && run.scores?.[i] != null) row("chosen next", percent(run.scores[i], 1));
     tip.replaceChildren(rows);
     lay(button);
-    const offered = await options.candidates?.(i);
-    if (turn !== asked || !offered?.length) return;
-    tip.append(candidateList(offered));
+    const told = await options.candidates?.(i, view);
+    if (turn !== asked || !told) return;
+    const offered = Array.isArray(told) ? told : told.candidates;
+    for (const [name, what] of told.rows ?? []) row(name, what);
+    if (offered?.length) tip.append(candidateList(offered));
     lay(button);
   }
 
@@ -201,7 +228,9 @@ export function fillView(element, firstRun, firstOptions = {}) {
     },
     element: root,
     show,
+    weigh,
     update(next) {
+      explain(null);
       const atEnd = step === last;
       const focused = buttons.indexOf(document.activeElement);
       const before = step;
@@ -240,12 +269,13 @@ function words(tokens, buttons) {
   return made;
 }
 
-function candidateList(offered) {
+/** Tokens with their probabilities, as bars. */
+export function candidateList(offered) {
   const list = el("ol", { class: "candidates" });
   for (const { token, p } of offered) {
     const bar = el("span", { class: "bar" });
     bar.style.width = `${Math.round(Math.min(1, Math.max(0, p)) * 100)}%`;
-    list.append(el("li", {}, el("span", { class: "word" }, token), el("span", { class: "track" }, bar), el("span", { class: "p" }, percent(p))));
+    list.append(el("li", {}, el("span", { class: "word" }, token), el("span", { class: "track" }, bar), el("span", { class: "p" }, p < 0.005 ? "< 1 %" : percent(p))));
   }
   return list;
 }

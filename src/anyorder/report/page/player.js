@@ -4,7 +4,7 @@ import { el, icon } from "./dom.js";
 
 const PACE = { slow: 900, normal: 420, fast: 140 };
 
-/** Controls for steps 0..last: `{node, go(step), reset(last, step), playing, step}`; `onStep(step)` is told of every change. */
+/** Controls for steps 0..last: `{node, go(step), play(), pause(), reset(last, step), playing, step}`; `onStep(step)` is told of every change. */
 export function player(onStep) {
   let last = 0;
   let step = 0;
@@ -101,6 +101,7 @@ export function player(onStep) {
   return {
     node,
     go,
+    play,
     pause,
     /** Other steps: the slider jumps there without a call of `onStep`. */
     reset(newLast, newStep) {
