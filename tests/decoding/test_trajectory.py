@@ -4,33 +4,12 @@ from anyorder.decoding.manner import Manner
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.report.terminal import runs, trace
+from tests.analysis.paper import TEARGAS
 
 
 def teargas() -> Trajectory:
     """The paper's first example, steps read off its table."""
-    tokens = [
-        "There",
-        "are",
-        "no",
-        "reports",
-        "of",
-        "any",
-        "injuries",
-        ",",
-        "but",
-        "some",
-        "people",
-        "are",
-        "crying",
-        "after",
-        "the",
-        "use",
-        "of",
-        "tear",
-        "gas",
-        ".",
-    ]
-    steps = [1, 2, 3, 4, 7, 9, 10, 12, 11, 13, 18, 19, 20, 17, 16, 15, 14, 8, 6, 5]
+    tokens, steps = TEARGAS
     return Trajectory("...", " ".join(tokens), tokens, steps, [-0.1] * 20, "learned", 20, "s")
 
 
