@@ -18,7 +18,8 @@ from anyorder.data.store import Store
 from anyorder.model.attention import to_device
 from anyorder.model.transformer import Shape
 from anyorder.training.batches import Ahead, Cursor
-from anyorder.training.loop import Run, _adamw, _move_average, peak_flops, training_flops
+from anyorder.training.loop import _adamw, _move_average, peak_flops
+from anyorder.training.task import Run, training_flops
 from anyorder.training.translation import Masking, TranslationTask, new_model
 
 

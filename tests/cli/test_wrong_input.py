@@ -297,7 +297,7 @@ def test_a_tracker_that_does_not_start(
     train = ["train", "--data", store.path, "--out", place / "run", *SMALL, *STEPS]
     expected = "--run.track tensorboard: cannot be started (No API key configured.)"
     refused(capsys, place, expected, *train, "--run.track", "tensorboard")
-    monkeypatch.setattr("anyorder.training.loop.find_spec", lambda name: None)
+    monkeypatch.setattr("anyorder.training.task.find_spec", lambda name: None)
     refused(capsys, place, "--run.track wandb: needs wandb", *train, "--run.track", "wandb")
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -411,6 +412,7 @@ def test_the_result_is_used_by_name(
     from anyorder.cli import main
 
     more = ["--run.steps", 2, "--name", "default", "--learning.algorithm", "a2c", "--policy.kind", "hidden"]
+    more += ["--learning.validation-orders", "left-to-right,easy-first:logp=1,negent=0.9"]
     assert main([str(part) for part in command(store, model_folder, tmp_path / "run", *more)]) == 0
     captured = capsys.readouterr()
     assert "left-to-right de-en" in captured.out + captured.err
@@ -450,6 +452,7 @@ def test_the_result_is_used_by_name(
         (["--learning.weights", '{"nws": 2}'], "unknown corpus 'nws'"),
         (["--learning.weights", '{"train": 0}'], "less than one sentence"),
         (["--learning.validation-length", 1], "no pair of the split 'dev' has at most 1"),
+        (["--learning.max-length", 63], "--learning.max-length 63: the model has room for 62 subwords"),
         (["--name", "a/b"], "not a plain name"),
     ],
 )
@@ -477,3 +480,15 @@ def test_another_tokenizer_is_refused(store: Store, tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="wrong vocabulary"):
         OrderTask(store, tiny(words), ["de-en"], PolicyShape(), Learning(), seed=1)
+
+
+def test_a_model_may_know_more_languages_than_the_store(store: Store) -> None:
+    model = tiny(store.vocabulary)
+    config = replace(model.config, languages=("fr", "de", "en"))
+    model = Model(config, store.vocabulary).eval()
+    task = OrderTask(store, model, ["de-en", "en-de"], PolicyShape("hidden"), Learning(sentences=8, rollouts=2), seed=1)
+    batch, _ = next(task.batches(Cursor(), 0, 0, 1))
+    assert set(batch.work.languages.tolist()) == {1, 2}
+    assert bool(task.gather(batch, torch.device("cpu"))["rollouts"].returns.isfinite().all())
+    with pytest.raises(InputError, match="unknown language of the store 'fr'"):
+        OrderTask(store, model, ["fr-en"], PolicyShape("hidden"), Learning(), seed=1)

@@ -11,8 +11,8 @@ from anyorder.model.attention import Segments, SourceApart, Together
 from anyorder.model.length import offset_class
 from anyorder.model.transformer import Shape
 from anyorder.training.batches import IGNORED, Cursor
-from anyorder.training.loop import HostBatch
 from anyorder.training.pretrain import Cloze, PretrainTask
+from anyorder.training.task import HostBatch
 from anyorder.training.translation import Masking, TranslationTask, new_model
 from tests.conftest import tiny
 

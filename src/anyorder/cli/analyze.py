@@ -7,7 +7,7 @@ from anyorder import progress
 from anyorder.analysis.linguistics import choose_parser, read_trees
 from anyorder.analysis.reader import read_systems
 from anyorder.analysis.summary import analyse
-from anyorder.cli.start import whole_file
+from anyorder.cli.start import check_folder, whole_file
 from anyorder.data.corpus import read_lines
 from anyorder.errors import InputError, check_number
 from anyorder.report.terminal import analysis_tables
@@ -48,7 +48,7 @@ def analyze(
     check_number("--samples", samples, least=20)
     check_number("--draws", draws, least=1)
     if figures is not None:
-        _check_folder(figures)
+        check_folder(figures)
     systems = read_systems([Path(name) for name in input])
     references = list(read_lines(reference)) if reference else None
     known = read_trees(trees) if trees else None
@@ -77,9 +77,3 @@ def analyze(
 analyze.positionals = {  # type: ignore[attr-defined]
     "input": {"nargs": "*", "type": str, "default": [], "help": "files of trajectories, one system each"}
 }
-
-
-def _check_folder(folder: Path) -> None:
-    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not place.is_dir():
-        raise InputError(f"{folder}: {place} is a file, expected a folder")

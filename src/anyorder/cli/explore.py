@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 import torch
 
-from anyorder.cli.start import Device
+from anyorder.cli.start import Device, check_device
 from anyorder.errors import InputError, check_number
 
 
@@ -36,8 +36,7 @@ def explore(
     check_number("--port", port, least=0, most=65535)
     check_number("--threads", threads, least=1)
     check_number("--queue", queue, least=1)
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: this machine has no CUDA device")
+    check_device(device)
     try:
         import uvicorn
 

@@ -1,17 +1,19 @@
 """`anyorder learn-order`: where to fill next, learned by reinforcement."""
 
+import os
 import shutil
 from pathlib import Path
 
-from anyorder.cli.start import check_out, limit_threads
+from anyorder.cli.start import check_folder, check_out, limit_threads
 from anyorder.data.store import Store
 from anyorder.errors import InputError
 from anyorder.model.checkpoint import replace_folder
 from anyorder.model.model import Model
 from anyorder.orders.learned import FOLDER, PolicyShape
 from anyorder.progress import is_main_process
-from anyorder.training.loop import Run, on_cuda, train
+from anyorder.training.loop import train
 from anyorder.training.order import Learning, OrderTask
+from anyorder.training.task import Run, on_cuda
 
 RUN = Run(learning_rate=1e-3, warmup=20, clip=1.0, weight_decay=0.0, ema=0.98, log_every=10, validate_every=100,
           save_every=100)  # fmt: skip
@@ -55,12 +57,13 @@ def learn_order(
         loaded.config.direction(one)
     if name is not None and (not name or Path(name).name != name):
         raise InputError(f"--name '{name}' is not a plain name")
+    place = loaded.home / FOLDER / name if name and loaded.home else None
+    if place:
+        check_folder(place)
     compile = on_cuda(run) and run.compile != "no"
     task = OrderTask(Store(data), loaded, directions, policy, learning, run.seed, compile)
     train(task, run, out, resume)
-    if name and loaded.home and is_main_process():
-        place = loaded.home / FOLDER / name
-        place.parent.mkdir(exist_ok=True)
-        partial = place.with_name(f"{name}.partial")
+    if place and is_main_process() and (out / "order").exists():  # stopped early there may be none yet
+        partial = place.with_name(f"{name}.partial-{os.getpid()}")
         shutil.copytree(out / "order", partial)
         replace_folder(partial, place)

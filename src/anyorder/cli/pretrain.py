@@ -5,9 +5,9 @@ from pathlib import Path
 from anyorder.cli.start import check_out, limit_threads
 from anyorder.data.store import Store
 from anyorder.model.transformer import Shape
-from anyorder.training.loop import TokenRun, on_cuda
 from anyorder.training.loop import train as run_training
 from anyorder.training.pretrain import Cloze, PretrainTask
+from anyorder.training.task import TokenRun, on_cuda
 from anyorder.training.translation import new_model
 
 

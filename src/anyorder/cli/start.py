@@ -29,17 +29,22 @@ RUN = ("log.jsonl", "checkpoint-*", "*.partial-*", "anyorder")
 
 def check_out(out: Path, resume: bool) -> None:
     """Whether a run can write its folder: there is none yet, it is empty, or it holds the run to be resumed."""
-    place = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not place.is_dir():
-        raise InputError(f"{out}: {place} is a file, expected a folder")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise InputError(f"{out}: {place} may not be written")
-    if place != out or not any(out.iterdir()):
+    check_folder(out)
+    if not out.exists() or not any(out.iterdir()):
         return
     if not resume:
         raise InputError(f"{out}: already exists; continue it with --resume or choose another place")
     if not any(found for pattern in RUN for found in out.glob(pattern)):
         raise InputError(f"{out}: is not the folder of a run, --resume has nothing to continue")
+
+
+def check_folder(folder: Path) -> None:
+    """Whether something can be written into a folder, which need not exist yet."""
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not place.is_dir():
+        raise InputError(f"{folder}: {place} is a file, expected a folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise InputError(f"{folder}: {place} may not be written")
 
 
 @contextmanager
@@ -68,10 +73,14 @@ def whole_file(file: Path | None) -> Iterator[IO[str] | None]:
         raise
 
 
-def open_translator(model: str, device: Device) -> Translator:
-    """The model on this process's device; joins the other processes where a launcher started several."""
+def check_device(device: Device) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: this machine has no CUDA device")
+
+
+def open_translator(model: str, device: Device) -> Translator:
+    """The model on this process's device; joins the other processes where a launcher started several."""
+    check_device(device)
     place = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
     limit_threads()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:

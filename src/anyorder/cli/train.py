@@ -5,8 +5,8 @@ from pathlib import Path
 from anyorder.cli.start import check_out, limit_threads
 from anyorder.data.store import Store
 from anyorder.model.transformer import Shape
-from anyorder.training.loop import TokenRun, on_cuda
 from anyorder.training.loop import train as run_training
+from anyorder.training.task import TokenRun, on_cuda
 from anyorder.training.translation import Masking, TranslationTask, new_model
 
 

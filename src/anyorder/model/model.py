@@ -81,6 +81,12 @@ class Model(nn.Module):
             return rowwise_linear(hidden, weight, self.output_bias)
         return F.linear(hidden, weight, self.output_bias).float()
 
+    def products(self, run: float, last: float, predicted: float) -> float:
+        """Multiplications of a forward pass: tokens that run, those that enter the last layer, those predicted."""
+        shape = self.config.shape
+        everywhere = (12 * (shape.layers - 1) + 2) * run + 10 * last
+        return float(everywhere * shape.width**2 + predicted * self.config.tokens * shape.width)
+
     @torch.inference_mode()
     def predict_lengths(self, sources: list[np.ndarray], direction: str, count: int) -> list[list[int]]:
         """The `count` most likely target lengths for each source, best first."""

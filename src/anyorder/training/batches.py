@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from anyorder.data.ragged import starts_of
-from anyorder.errors import InputError, check_number
+from anyorder.errors import InputError, check_number, unknown
 
 Batch = TypeVar("Batch")
 
@@ -181,6 +181,8 @@ def weights_by_corpus(corpora: Sequence[str], corpus: np.ndarray, wanted: dict[s
     if not wanted:
         return None
     for name, weight in wanted.items():
+        if name not in corpora:
+            raise unknown("corpus", name, corpora)
         check_number(f"the weight of corpus '{name}' is", weight, least=0, most=MOST_TIMES)
     weights = np.array([wanted.get(name, 1.0) for name in corpora])[corpus]
     if weights.sum() < 1:

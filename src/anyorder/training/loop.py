@@ -7,188 +7,24 @@ import json
 import math
 import signal
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
 from anyorder import progress
-from anyorder.errors import InputError, check_number
-from anyorder.model.attention import to_device
-from anyorder.model.model import Model
+from anyorder.errors import InputError
 from anyorder.training.batches import Ahead, Cursor
 from anyorder.training.state import RunState, changes, load_latest, remove_leftovers, save_state
+from anyorder.training.task import Run, Task, on_cuda
 
 TELL_SECONDS = 30
-LARGEST_SEED = (1 << 32) - 1
-
-
-@dataclass(frozen=True)
-class Run:
-    """How long and how fast to train."""
-
-    steps: int | None = None
-    """Stop after so many steps."""
-    minutes: float | None = None
-    """Stop after so many minutes; the learning rate then follows the clock."""
-    batches_per_step: int = 1
-    """Batches whose gradients make one step, over all processes together."""
-    learning_rate: float = 1e-3
-    """Peak learning rate of AdamW."""
-    warmup: int = 1000
-    """Steps of linear warm-up."""
-    decay_from: float = 0.5
-    """The share of the run after which the rate falls linearly to zero."""
-    weight_decay: float = 0.01
-    """Decoupled weight decay on matrices."""
-    clip: float = 1.0
-    """Largest norm of the gradient; 0 for no limit."""
-    ema: float = 0.999
-    """Decay of the averaged weights that are validated and saved; 0 for none."""
-    log_every: int = 50
-    """Steps between entries in the log."""
-    validate_every: int = 2000
-    """Steps between validations; 0 for the end only."""
-    patience: int = 0
-    """Stop after so many validations without a better one; 0 never does."""
-    save_every: int = 1000
-    """Steps between checkpoints; 0 for the end only."""
-    seed: int = 1
-    """Everything random follows from it."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
-    compile: Literal["auto", "yes", "no"] = "auto"
-    """torch.compile; auto does so on CUDA."""
-    track: Literal["none", "tensorboard", "wandb"] = "none"
-    """Where to send the curves besides log.jsonl."""
-
-    def check(self) -> None:
-        if (self.steps is None) == (self.minutes is None):
-            raise InputError("say how long to train: --run.steps N or --run.minutes M, one of them")
-        for name in ("steps", "batches_per_step", "log_every"):
-            check_number(f"--run.{name}", getattr(self, name), least=1)
-        for name in ("warmup", "validate_every", "save_every", "patience", "clip", "weight_decay", "learning_rate"):
-            check_number(f"--run.{name}", getattr(self, name), least=0)
-        check_number("--run.minutes", self.minutes, above=0)
-        check_number("--run.decay_from", self.decay_from, least=0, most=1)
-        check_number("--run.ema", self.ema, least=0, below=1)
-        check_number("--run.seed", self.seed, least=0, most=LARGEST_SEED)
-        if self.track != "none" and find_spec(self.track) is None:
-            raise InputError(f"--run.track {self.track}: needs {self.track}: pip install 'anyorder[track]'")
-
-
-@dataclass(frozen=True)
-class TokenRun(Run):
-    """How long and how fast to train, on batches of so many tokens."""
-
-    batch_tokens: int = 32_768
-    """Tokens in a batch, source, target and delimiters counted."""
-
-    def check(self) -> None:
-        super().check()
-        check_number("--run.batch_tokens", self.batch_tokens, least=16)
-
-
-@dataclass(frozen=True)
-class HostBatch:
-    """Text, on the host."""
-
-    arrays: dict[str, np.ndarray]
-    """For the device."""
-    longest: int
-    """No segment is longer."""
-    lengths: dict[str, np.ndarray] | None
-    """Segment lengths by name, where attention needs them on the host."""
-    tokens: int
-    """Real tokens, padding not counted."""
-    predicted: int
-
-
-Batch = TypeVar("Batch")
-
-
-class Task(ABC, Generic[Batch]):
-    """Something to learn."""
-
-    learner: nn.Module
-    """What is trained."""
-    module: nn.Module
-    """Called with what `gather` returns; gives the loss to descend and numbers to report."""
-    reports: tuple[str, ...]
-    """Names of those numbers. The loop stops if the first is not finite."""
-    shown: tuple[str, ...]
-    """Those that the progress bar shows."""
-    unit: str
-    """What is counted for the speed: tokens, rollouts."""
-    epochs: int = 1
-    """Steps of the optimizer on one batch."""
-    compiles: bool = True
-    """Whether the module's shapes never change on CUDA, so that compiling it pays."""
-
-    @abstractmethod
-    def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[Batch, Cursor]]:
-        """This process's batches from number `first` on, each with the cursor behind it.
-
-        `cursor` was handed out before, and is not behind `first`.
-        """
-
-    @abstractmethod
-    def gather(self, batch: Batch, device: torch.device) -> dict[str, Any]:
-        """What the module is called with."""
-
-    @abstractmethod
-    def cost(self, batch: Batch) -> tuple[int, float]:
-        """How many units a batch has, and the floating-point operations it takes."""
-
-    @abstractmethod
-    def validate(self, average: nn.Module) -> dict[str, float]:
-        """Scores by name, of the averaged weights. Empty where there is nothing to judge by."""
-
-    def merit(self, scores: dict[str, float]) -> float:
-        """By which the best of several validations is found."""
-        return sum(scores.values()) / len(scores)
-
-    @abstractmethod
-    def save(self, average: nn.Module, out: Path) -> None:
-        """Write what was learned, to be used."""
-
-    @abstractmethod
-    def fingerprint(self) -> dict[str, object]:
-        """What must be the same when a run is resumed."""
-
-
-class TextTask(Task[HostBatch]):
-    """A model that learns from text."""
-
-    learner: Model
-    unit = "tokens"
-    shown = ("loss",)
-
-    def gather(self, batch: HostBatch, device: torch.device) -> dict[str, Any]:
-        tensors = {name: to_device(array, device) for name, array in batch.arrays.items()}
-        return {"batch": tensors, "longest": batch.longest, "lengths": batch.lengths}
-
-    def cost(self, batch: HostBatch) -> tuple[int, float]:
-        return batch.tokens, training_flops(self.learner, batch.tokens, batch.predicted)
-
-    def save(self, average: nn.Module, out: Path) -> None:
-        assert isinstance(average, Model)
-        average.save_pretrained(out / "model")
-
-
-def on_cuda(run: Run) -> bool:
-    if run.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--run.device cuda: this machine has no CUDA device")
-    return run.device != "cpu" and torch.cuda.is_available()
 
 
 def train(task: Task[Any], run: Run, out: Path, resume: bool) -> dict[str, float]:
@@ -465,15 +301,6 @@ class _Meter:
         reading = _Reading(reports, self._units * world / seconds, self._flops / seconds / peak)
         self._start()
         return reading
-
-
-def training_flops(model: Model, tokens: int, predicted: int) -> float:
-    """What one batch costs in matrix products: the last layer and the output run only where something is predicted."""
-    shape = model.config.shape
-    square = shape.width**2
-    everywhere = (12 * (shape.layers - 1) + 2) * square
-    predicting = 10 * square + model.config.tokens * shape.width
-    return 6.0 * (tokens * everywhere + predicted * predicting)
 
 
 def peak_flops(device: torch.device) -> float:

@@ -25,19 +25,18 @@ from torch import Tensor, nn
 
 from anyorder.analysis.shape import edge_share
 from anyorder.data.batch import pack
-from anyorder.data.store import Side, Split, Store, join
-from anyorder.decoding.budget import Fixed
-from anyorder.decoding.engine import Request, Work
-from anyorder.decoding.shards import decode_shared
+from anyorder.data.store import Split, Store, join
+from anyorder.decoding.engine import Work
 from anyorder.errors import InputError, check_number, unknown
-from anyorder.evaluation.bleu import corpus_bleu
 from anyorder.model.model import Model
-from anyorder.orders import Order, make_order
+from anyorder.orders import make_order, split_orders
 from anyorder.orders.learned import LearnedOrder, PolicyShape, Scorer, look, save_order
 from anyorder.training.batches import Cursor, Drawn, draw, random_for, shuffled, weights_by_corpus
-from anyorder.training.loop import Task
 from anyorder.training.rewards import Outcome, Reward, make_reward
 from anyorder.training.rollout import Decisions, Policy, Sampler, edges, roll_out
+from anyorder.training.task import Task
+from anyorder.training.validation import Dev
+from anyorder.translator import direction_languages
 
 
 @dataclass(frozen=True)
@@ -235,6 +234,9 @@ class OrderTask(Task[OrderBatch]):
         shape.check()
         if model.vocabulary.fingerprint != store.vocabulary.fingerprint:
             raise InputError(f"wrong vocabulary: {store.path} was not prepared with this model's tokenizer.json")
+        room = model.config.shape.positions - 2
+        if learning.max_length > room:
+            raise InputError(f"--learning.max-length {learning.max_length}: the model has room for {room} subwords")
         self.model = model.eval().requires_grad_(False)
         self.learning = learning
         self.epochs = learning.epochs if learning.algorithm == "ppo" else 1
@@ -248,45 +250,42 @@ class OrderTask(Task[OrderBatch]):
         self._look = torch.compile(look, dynamic=True) if compile else look
         name = learning.split if learning.split != "auto" else "order" if "order" in store else "train"
         self._split = join([store.split(part.strip()) for part in name.split(",")])
-        self._dev = store.split("dev") if "dev" in store else None
-        self._heuristics = [make_order(one.strip()) for one in learning.validation_orders.split(",") if one.strip()]
+        names = learning.validation_orders
+        self._heuristics = [make_order(one) for one in split_orders(names)] if names.strip() else []
         self._told = False
         """The heuristics' scores are known."""
         self._pairs = self._eligible(self._split)
         if len(self._pairs) == 0:
             window = f"{learning.min_length} to {learning.max_length}"
             raise InputError(f"{store.path}: no pair of the split '{name}' has {window} subwords on both sides")
-        for corpus in learning.weights:
-            if corpus not in self._split.corpora:
-                raise unknown("corpus", corpus, self._split.corpora)
+        store.check_ids(self._split, len(model.vocabulary))
         assert self._split.corpus is not None
         own = self._split.corpus[self._pairs[:, 1]]
         self._weights = weights_by_corpus(self._split.corpora, own, learning.weights)
-        if self._dev and any(len(self._judged(self._dev, direction)) == 0 for direction in self._directions):
-            raise InputError(
-                f"{store.path}: no pair of the split 'dev' has at most {learning.validation_length} subwords on both "
-                "sides: raise --learning.validation-length"
-            )
+        self._dev = None
+        if "dev" in store:
+            self._dev = Dev(store, learning.validation_sentences, learning.validation_length, room)
+            for direction in self._directions:
+                self._dev.check(*direction_languages(model, direction), "--learning.validation-length")
 
     def _eligible(self, split: Split) -> np.ndarray:
         """(pairs, 2): number of the direction and of the sentence, within the length window."""
         how = self.learning
         found = []
         for number, direction in enumerate(self._directions):
-            source, target = self._sides(split, direction)
+            source, target = (split.sides[language] for language in self._languages_of(split, direction))
             shorter = np.minimum(source.lengths, target.lengths)
             longer = np.maximum(source.lengths, target.lengths)
             rows = np.flatnonzero((shorter >= how.min_length) & (longer <= how.max_length))
             found.append(np.stack([np.full_like(rows, number), rows], 1))
         return np.concatenate(found)
 
-    def _sides(self, split: Split, direction: str) -> tuple[Side, Side]:
-        source, target = self.model.config.direction(direction)
-        names = self.model.config.languages
-        for language in (names[source], names[target]):
+    def _languages_of(self, split: Split, direction: str) -> tuple[str, str]:
+        languages = direction_languages(self.model, direction)
+        for language in languages:
             if language not in split.sides:
                 raise unknown("language of the store", language, list(split.sides))
-        return split.sides[names[source]], split.sides[names[target]]
+        return languages
 
     def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[OrderBatch, Cursor]]:
         size = min(self.learning.sentences, len(self._pairs))
@@ -302,20 +301,22 @@ class OrderTask(Task[OrderBatch]):
     def _build(self, drawn: Drawn) -> OrderBatch:
         number, row = self._pairs[drawn.rows].T
         languages = np.array([self.model.config.direction(direction) for direction in self._directions])
-        sides = [self._split.sides[language] for language in self.model.config.languages]
+        used = np.unique(languages)  # a model may know more languages than the store holds
+        sides = [self._split.sides[self.model.config.languages[language]] for language in used]
         target_lengths = np.zeros(len(row), np.int64)
-        for language, side in enumerate(sides):
+        for language, side in zip(used, sides, strict=True):
             own = languages[number, 1] == language
             target_lengths[own] = side.lengths[row[own]]
         by_length = np.argsort(-target_lengths, kind="stable")
         number, row, target_lengths = number[by_length], row[by_length], target_lengths[by_length]
         source, target = languages[number].T
         eos = self.model.vocabulary.eos
-        references = pack(sides, target, row, target, eos)
+        references = pack(sides, np.searchsorted(used, target), row, target, eos)
         padded = np.full((len(row), int(target_lengths.max())), eos, np.int64)
         padded[np.arange(padded.shape[1]) < target_lengths[:, None]] = references.tokens[references.inner]
         keys = drawn.random.integers(-(1 << 63), (1 << 63) - 1, len(row) * self.learning.copies)
-        work = Work(pack(sides, source, row, source, eos), target_lengths, target, keys, self.learning.copies)
+        sources = pack(sides, np.searchsorted(used, source), row, source, eos)
+        work = Work(sources, target_lengths, target, keys, self.learning.copies)
         return OrderBatch(work, padded, target_lengths)
 
     def gather(self, batch: OrderBatch, device: torch.device) -> dict[str, Any]:
@@ -332,51 +333,28 @@ class OrderTask(Task[OrderBatch]):
 
     def cost(self, batch: OrderBatch) -> tuple[int, float]:
         lengths = batch.work.lengths.astype(np.float64)
-        copies, shape = batch.work.copies, self.model.config.shape
-        square = float(shape.width**2)
+        copies = batch.work.copies
         run = copies * float((lengths * (lengths + 2)).sum()) + len(batch.work.sources.tokens)
         masked = copies * float((lengths * (lengths + 1)).sum()) / 2
         predicted = copies * float(lengths.sum()) if self.learner.scorer.shape.kind == "hidden" else masked
-        products = run * (12 * (shape.layers - 1) + 2) * square + masked * 10 * square
-        products += predicted * shape.width * self.model.config.tokens
-        return len(lengths) * copies, 2 * products
+        return len(lengths) * copies, 2 * self.model.products(run, masked, predicted)
 
     def validate(self, average: nn.Module) -> dict[str, float]:
         """BLEU and edge share of the learned order, positions chosen greedily; and once the heuristics' BLEU."""
         if self._dev is None:
             return {}
         assert isinstance(average, Policy)
-        device = next(average.parameters()).device
+        model = self._frozen(next(average.parameters()).device)
         scores: dict[str, float] = {}
         for direction in self._directions:
-            bleu, edge = self._translate(LearnedOrder(average.scorer), direction, device)
-            scores |= {f"bleu {direction}": bleu, f"edge share {direction}": edge}
+            languages = direction_languages(model, direction)
+            bleu, filled = self._dev.translate(model, LearnedOrder(average.scorer), *languages)
+            scores |= {f"bleu {direction}": bleu, f"edge share {direction}": edge_share([one.steps for one in filled])}
             if not self._told:
                 for order in self._heuristics:
-                    scores[f"{order.name} {direction}"] = self._translate(order, direction, device)[0]
+                    scores[f"{order.name} {direction}"] = self._dev.translate(model, order, *languages)[0]
         self._told = True
         return scores
-
-    def _judged(self, dev: Split, direction: str) -> np.ndarray:
-        """The sentences that validation translates."""
-        room = self.model.config.shape.positions - 2
-        limit = min(self.learning.validation_length or room, room)
-        longer = np.maximum(*(side.lengths for side in self._sides(dev, direction)))
-        return np.flatnonzero(longer <= limit)[: self.learning.validation_sentences]
-
-    def _translate(self, order: Order, direction: str, device: torch.device) -> tuple[float, float]:
-        assert self._dev is not None
-        source, target = self._sides(self._dev, direction)
-        model = self._frozen(device)
-        rows = self._judged(self._dev, direction)
-        requests = [Request(np.asarray(source[i], np.int64), int(target.lengths[i])) for i in rows]
-        filled = decode_shared(model, requests, direction, order.bind(model, direction), Fixed(1))
-        vocabulary = model.vocabulary
-        bleu = corpus_bleu(
-            [" ".join(vocabulary.words(one.ids)) for one in filled],
-            [" ".join(vocabulary.words(target[i])) for i in rows],
-        )
-        return bleu, edge_share([one.steps for one in filled])
 
     def merit(self, scores: dict[str, float]) -> float:
         own = [score for name, score in scores.items() if name.startswith("bleu ")]

@@ -23,7 +23,7 @@ from anyorder.training.batches import (
     shuffled,
     tail,
 )
-from anyorder.training.loop import HostBatch, TextTask
+from anyorder.training.task import HostBatch, TextTask
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from anyorder.data.ragged import starts_of
 from anyorder.decoding.budget import Fixed
 from anyorder.decoding.engine import Work, fill
 from anyorder.model.attention import Segments, to_device
@@ -17,7 +18,7 @@ from anyorder.model.transformer import Linear
 from anyorder.orders.base import Order, State
 from anyorder.orders.fixed import lots
 from anyorder.orders.learned import Inputs, LearnedOrder, Scorer
-from anyorder.training.rewards import Outcome
+from anyorder.training.rewards import Outcome, first
 
 
 class Policy(nn.Module):
@@ -68,6 +69,19 @@ class Decisions:
     """(D, T) log-probabilities of a reference order."""
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """What one step showed of the sentences in which there was a choice."""
+
+    inputs: Inputs
+    counts: np.ndarray
+    """Masked positions of each, on the host."""
+    where: Tensor
+    """Those positions, as in `State`."""
+    opening: Tensor | None
+    reference: Tensor | None
+
+
 class Sampler(Order):
     """Draws from a learned order's distribution by adding Gumbel noise to its scores, and keeps what it saw."""
 
@@ -76,7 +90,7 @@ class Sampler(Order):
         self._order, self._reference, self._sharpness = order, reference, sharpness
         self.needs = order.needs if reference is None or reference.needs in ("nothing", order.needs) else "both"
         self.wants_opening = with_opening
-        self._seen: list[tuple[Inputs, np.ndarray, Tensor, Tensor | None, Tensor | None]] = []
+        self._seen: list[_Seen] = []
 
     def scores(self, state: State) -> Tensor:
         assert state.segments is not None
@@ -93,28 +107,25 @@ class Sampler(Order):
             reference = reference.masked_fill(~state.masked[:choices], -torch.inf).log_softmax(1)
         kept = Inputs(inputs.hidden[:rows], None if inputs.features is None else inputs.features[:rows])
         opening = None if state.opening is None else state.opening[:choices]
-        self._seen.append((kept, counts[:choices], state.where[:rows], opening, reference))
+        self._seen.append(_Seen(kept, counts[:choices], state.where[:rows], opening, reference))
         drawn = lots(state.keys, state.positions + (state.step << 20))
         return scores - (-(drawn + 2.0**-25).log()).log()
 
     def decisions(self, steps: Tensor, lengths: Tensor) -> Decisions:
         """All of them. steps: (N, T) when each position was filled, by the engine that asked for the scores."""
         width = steps.shape[1]
-        beyond = torch.arange(width, device=steps.device) >= lengths[:, None]
-        position_at = steps.masked_fill(beyond, width + 1).argsort(dim=1)
-        counts = [seen[1] for seen in self._seen]
-        number = [len(one) for one in counts]
-        starts = np.cumsum([0, *number])
-        openings = [seen[3] for seen in self._seen if seen[3] is not None]
-        references = [seen[4] for seen in self._seen if seen[4] is not None]
+        position_at = steps.masked_fill(~first(lengths, width), width + 1).argsort(dim=1)
+        number = np.array([len(seen.counts) for seen in self._seen])
+        openings = [seen.opening for seen in self._seen if seen.opening is not None]
+        references = [seen.reference for seen in self._seen if seen.reference is not None]
         step = np.repeat(np.arange(len(number)), number)
         rollout = np.concatenate([np.arange(one) for one in number])
         step_tensor, rollout_tensor = to_device(step, steps.device), to_device(rollout, steps.device)
         return Decisions(
-            inputs=Inputs.end_to_end([seen[0] for seen in self._seen]),
-            segments=Segments.of(np.concatenate(counts), steps.device),
+            inputs=Inputs.end_to_end([seen.inputs for seen in self._seen]),
+            segments=Segments.of(np.concatenate([seen.counts for seen in self._seen]), steps.device),
             places=torch.cat(
-                [seen[2] + start * width for seen, start in zip(self._seen, starts.tolist(), strict=False)]
+                [seen.where + start * width for seen, start in zip(self._seen, starts_of(number).tolist(), strict=True)]
             ),
             width=width,
             chosen=position_at[rollout_tensor, step_tensor],
@@ -149,7 +160,7 @@ def edges(steps: Tensor, lengths: Tensor) -> Tensor:
 
     It was the leftmost if nothing to its left came later.
     """
-    inside = torch.arange(steps.shape[1], device=steps.device) < lengths[:, None]
+    inside = first(lengths, steps.shape[1])
     steps = steps.masked_fill(~inside, 0)
     from_left = steps.cummax(1).values
     from_right = steps.flip(1).cummax(1).values.flip(1)

@@ -11,12 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.data.batch import pack
-from anyorder.data.store import Split, Store
-from anyorder.decoding.budget import make_budget
-from anyorder.decoding.engine import Request
-from anyorder.decoding.shards import decode_shared
-from anyorder.errors import InputError, check_number, unknown
-from anyorder.evaluation.bleu import corpus_bleu
+from anyorder.data.store import Store
+from anyorder.errors import InputError, check_number
 from anyorder.model.attention import Pattern, Places, Segments, SourceApart, Together
 from anyorder.model.length import LengthTable, offset_class, pool
 from anyorder.model.model import Model, ModelConfig
@@ -36,7 +32,8 @@ from anyorder.training.batches import (
     tail,
     weights_by_corpus,
 )
-from anyorder.training.loop import HostBatch, TextTask
+from anyorder.training.task import HostBatch, TextTask
+from anyorder.training.validation import Dev
 
 _BY_PAIR = ("source_length", "target_language", "length_class")
 
@@ -107,16 +104,12 @@ class TranslationTask(TextTask):
         self.learner = model
         self.module = PairLoss(model, masking.smoothing)
         self._split = store.split("train")
-        self._dev = store.split("dev") if "dev" in store else None
         self._masking = masking
         self._batch_tokens = batch_tokens
         self._seed = seed
         self._fixed = fixed
         if not self._split.parallel:
             raise InputError(f"{store.path}: the split 'train' is not parallel")
-        for name in masking.weights:
-            if name not in self._split.corpora:
-                raise unknown("corpus", name, self._split.corpora)
         self._languages = list(store.languages)
         self._sides = [self._split.sides[language] for language in self._languages]
         lengths = np.stack([side.lengths for side in self._sides])
@@ -136,12 +129,11 @@ class TranslationTask(TextTask):
         if self._longest > batch_tokens:
             raise InputError(f"a pair has {self._longest} tokens, more than a batch of {batch_tokens} can hold")
         self._weights = weights_by_corpus(self._split.corpora, np.asarray(self._split.corpus), masking.weights)
-        self._judged_length = min(masking.validation_length or room, room)
-        if self._dev is not None and len(self._judged(self._dev)) == 0:
-            raise InputError(
-                f"{store.path}: no pair of the split 'dev' has at most {self._judged_length} subwords on both sides; "
-                "raise --masking.validation-length"
-            )
+        self._dev = None
+        if "dev" in store:
+            self._dev = Dev(store, masking.validation_sentences, masking.validation_length, room)
+            source, target = self._languages
+            self._dev.check(source, target, "--masking.validation-length")
         if model.length_table is None:
             a, b = self._languages
             model.length_table = LengthTable.count(
@@ -227,23 +219,11 @@ class TranslationTask(TextTask):
             return {}
         assert isinstance(average, Model)
         model = deepcopy(average).to(torch.bfloat16) if average.device.type == "cuda" else average
-        scores = {}
-        chosen = self._judged(self._dev)
-        for source, target in (self._languages, self._languages[::-1]):
-            sides = self._dev.sides[source], self._dev.sides[target]
-            requests = [Request(np.asarray(sides[0][i], np.int64), int(sides[1].lengths[i])) for i in chosen]
-            filled = decode_shared(
-                model, requests, f"{source}-{target}", make_order("left-to-right"), make_budget("one")
-            )
-            words = [" ".join(model.vocabulary.words(one.ids)) for one in filled]
-            references = [" ".join(model.vocabulary.words(sides[1][i])) for i in chosen]
-            scores[f"bleu {source}-{target}"] = corpus_bleu(words, references)
-        return scores
-
-    def _judged(self, dev: Split) -> np.ndarray:
-        """The sentences that validation translates."""
-        longest = np.max([dev.sides[language].lengths for language in self._languages], axis=0)
-        return np.flatnonzero(longest <= self._judged_length)[: self._masking.validation_sentences]
+        order = make_order("left-to-right")
+        return {
+            f"bleu {source}-{target}": self._dev.translate(model, order, source, target)[0]
+            for source, target in (self._languages, self._languages[::-1])
+        }
 
     def fingerprint(self) -> dict[str, object]:
         return {
