@@ -109,11 +109,11 @@ def exact_gradient(model: Model, policy: Policy, reward: Reward, gamma: float) -
     return list(torch.autograd.grad(loss, list(policy.scorer.parameters()))), expected
 
 
-@pytest.mark.parametrize("algorithm", ["a2c", "ppo", "rloo"])
-def test_the_estimated_gradient_is_the_exact_one(vocabulary: Vocabulary, algorithm: str) -> None:
+@pytest.mark.parametrize(("algorithm", "copies"), [("a2c", 1), ("a2c", 5), ("ppo", 1), ("rloo", 5)])
+def test_the_estimated_gradient_is_the_exact_one(vocabulary: Vocabulary, algorithm: str, copies: int) -> None:
     model = tiny(vocabulary, width=64, layers=2)
     batches, size = 40, 250
-    how = Learning(algorithm=algorithm, rollouts=size, gamma=0.9, entropy=0.0, value=0.0)  # type: ignore[arg-type]
+    how = Learning(algorithm=algorithm, rollouts=copies, gamma=0.9, entropy=0.0, value=0.0)  # type: ignore[arg-type]
     policy = policy_for(model, with_value=how.has_value)
     exact, expected = exact_gradient(model, policy, Distinct(), how.gamma)
     loss = OrderLoss(policy, how)
@@ -121,7 +121,9 @@ def test_the_estimated_gradient_is_the_exact_one(vocabulary: Vocabulary, algorit
     estimates, earned = [], []
     for number in range(batches):
         sampler = Sampler(LearnedOrder(policy.scorer), how.has_value)
-        made, outcome = roll_out(model, work(1, size, number), sampler, REFERENCE, np.array([LENGTH]))
+        count = size // copies
+        references = np.repeat(REFERENCE, count, 0)
+        made, outcome = roll_out(model, work(count, copies, number), sampler, references, np.full(count, LENGTH))
         rollouts = judge(made, outcome, policy, Distinct(), how)
         estimates.append([g.flatten() for g in torch.autograd.grad(loss(rollouts)[0], parameters)])
         earned.append(float(rollouts.report[0]))
@@ -171,9 +173,9 @@ def test_returns_and_advantages_by_hand(model: Model) -> None:
     four = torch.tensor([[1.0], [2.0], [6.0], [5.0], [5.0], [2.0]])
     assert torch.allclose(less_the_others(four, 3), torch.tensor([[-3.0], [-1.5], [4.5], [1.5], [1.5], [-3.0]]))
 
-    how = Learning(algorithm="a2c", rollouts=2, gamma=0.5, entropy=0.0, value=1.0)
+    how = Learning(algorithm="a2c", gamma=0.5, entropy=0.0, value=1.0)
     policy = policy_for(model, with_value=True)
-    loss, rollouts = one_batch(model, policy, how, count=2)
+    loss, rollouts = one_batch(model, policy, how, count=4)
     made = rollouts.made  # type: ignore[attr-defined]
     assert made.step.tolist() == [0] * 4 + [1] * 4  # two decisions a rollout: the third is forced
     assert made.rollout.tolist() == [0, 1, 2, 3] * 2
@@ -184,6 +186,11 @@ def test_returns_and_advantages_by_hand(model: Model) -> None:
     chosen = log_probs[torch.arange(8), made.chosen]
     by_hand = -((rollouts.returns - values.detach()) * chosen).mean() + (values - rollouts.returns).square().mean()  # type: ignore[attr-defined]
     assert torch.allclose(loss(rollouts)[0], by_hand)  # type: ignore[arg-type]
+
+    # With two rollouts a sentence, what the value network misjudged in one is taken off the other.
+    _, pairs = one_batch(model, policy, replace(how, rollouts=2), count=2)
+    missed = pairs.returns - policy.values(pairs.made)  # type: ignore[attr-defined]
+    assert torch.allclose(pairs.advantages, missed - missed.view(2, 2, 2).flip(2).flatten(), atol=1e-7)  # type: ignore[attr-defined]
 
 
 def test_ppo_begins_like_a2c_and_stops_at_the_clip(model: Model) -> None:
@@ -196,7 +203,7 @@ def test_ppo_begins_like_a2c_and_stops_at_the_clip(model: Model) -> None:
         assert torch.allclose(a, b, atol=1e-7)
     loss, rollouts = one_batch(model, policy, Learning(algorithm="ppo", rollouts=4, entropy=0.0, value=0.0))
     # Every probability has already moved beyond the clip in the direction that its advantage wants.
-    better = rollouts.returns > rollouts.old_values  # type: ignore[attr-defined]
+    better = rollouts.advantages > 0  # type: ignore[attr-defined]
     rollouts.old.add_(torch.where(better, -0.5, 0.5))  # type: ignore[attr-defined]
     still = torch.autograd.grad(loss(rollouts)[0], list(policy.scorer.parameters()))  # type: ignore[arg-type]
     assert all((g == 0).all() for g in still)

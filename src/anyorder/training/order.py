@@ -12,6 +12,9 @@ in how often they use a rollout:
     a2c   b_i is the value network's guess v_i                                             (Jiang & Bansal 2021)
     ppo   the same, several epochs on the same rollouts with clipped probability ratios    (Mansimov et al. 2019)
     rloo  several rollouts of each sentence, b_i is the mean return of the others          (Kool et al. 2019)
+
+Where a2c or ppo make several rollouts of a sentence, the two baselines add up: what the value network misjudged in the
+others, it most likely misjudged in this one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,8 +47,8 @@ class Learning:
     """What the order learns from."""
 
     algorithm: Literal["a2c", "ppo", "rloo"] = "rloo"
-    """a2c: one rollout, a value network as baseline (the paper). ppo: the same, clipped, several epochs (Mansimov et
-    al. 2019). rloo: several rollouts of a sentence, each judged by the others."""
+    """a2c: a value network as baseline (the paper). ppo: the same, clipped, several epochs (Mansimov et al. 2019).
+    rloo: several rollouts of a sentence, each judged by the others."""
     reward: Literal["bleu", "corpus-bleu", "chrf", "edit-distance", "likelihood"] = "bleu"
     """What a finished sentence earns: smoothed sentence BLEU on subwords (the paper), what it does for the corpus BLEU
     of its batch in words, sentence chrF, minus the edit distance to the reference, or the mean likelihood of its
@@ -55,7 +58,8 @@ class Learning:
     sentences: int = 256
     """Sentences in a batch."""
     rollouts: int = 0
-    """Orders drawn for each of them; 0 is 8 for rloo and 1 for the others."""
+    """Orders drawn for each of them; 0 is 8 for rloo and 1 for the others (the paper). With several, each is also
+    judged by the others."""
     gamma: float = 0.999
     """Discount of rewards that come later."""
     entropy: float = 0.001
@@ -141,12 +145,10 @@ class Rollouts:
     made: Decisions
     returns: Tensor
     """(D,)"""
-    advantages: Tensor | None
-    """(D,) for rloo; the others subtract the value network's guess, which is learned on the way."""
+    advantages: Tensor
+    """(D,) returns less the baseline at the time."""
     old: Tensor | None
     """(D,) log-probabilities of what was chosen when it was chosen, for ppo."""
-    old_values: Tensor | None
-    """(D,) for ppo."""
     report: Tensor
     """Mean reward and edge share."""
 
@@ -157,14 +159,17 @@ def judge(made: Decisions, outcome: Outcome, policy: Policy, reward: Reward, how
         rewards = step_rewards(reward, outcome, how.rewards_steps)
         returns = returns_of(rewards, how.gamma)
         at = made.rollout, made.step
-        advantages = None if how.has_value else less_the_others(returns, how.copies)[at]
-        old = old_values = None
+        advantages = returns
+        if how.has_value:
+            advantages = advantages.index_put(at, policy.values(made).neg(), accumulate=True)
+        if how.copies > 1:
+            advantages = less_the_others(advantages, how.copies)
+        old = None
         if how.algorithm == "ppo":
             old = policy.log_probs(made).gather(1, made.chosen[:, None]).squeeze(1)
-            old_values = policy.values(made)
         at_edge = edges(outcome.steps, outcome.lengths).sum() / outcome.lengths.sum()
         report = torch.stack([rewards.sum(1).mean(), at_edge])
-    return Rollouts(made, returns[at], advantages, old, old_values, report)
+    return Rollouts(made, returns[at], advantages[at], old, report)
 
 
 class OrderLoss(nn.Module):
@@ -184,10 +189,7 @@ class OrderLoss(nn.Module):
         entropy = -(log_probs.exp() * possible).sum(1).mean()
         advantages, value_loss = rollouts.advantages, torch.zeros_like(entropy)
         if how.has_value:
-            values = self.policy.values(made)
-            value_loss = (values - rollouts.returns).square().mean()
-            advantages = rollouts.returns - (values.detach() if rollouts.old_values is None else rollouts.old_values)
-        assert advantages is not None
+            value_loss = (self.policy.values(made) - rollouts.returns).square().mean()
         if rollouts.old is None:
             gain = advantages * chosen
         else:
