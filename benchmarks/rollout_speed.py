@@ -46,7 +46,7 @@ def on_store(store: Store, model: Model, kind: str, algorithm: str, options: arg
         middle = now(cuda)
         for _ in range(task.epochs):
             with torch.autocast("cuda", torch.bfloat16, cuda):
-                loss, _ = task.module(**gathered)
+                loss, _ = task.module(**gathered[0])
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -176,7 +176,7 @@ def test_an_order_learns_on_the_device(store: Store, algorithm: str, kind: str) 
     task.learner.cuda()
     torch.nn.init.normal_(task.learner.scorer.out, std=0.1)
     batch, _ = next(task.batches(Cursor(), 0, 0, 1))
-    rollouts = task.gather(batch, torch.device("cuda"))["rollouts"]
+    rollouts = task.gather(batch, torch.device("cuda"))[0]["rollouts"]
     with torch.autocast("cuda", torch.bfloat16):
         loss, report = task.module(rollouts)
     loss.backward()

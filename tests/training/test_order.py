@@ -34,6 +34,7 @@ from anyorder.training.order import (
     Learning,
     OrderLoss,
     OrderTask,
+    Rollouts,
     judge,
     less_the_others,
     returns_of,
@@ -319,7 +320,7 @@ def test_it_finds_the_one_right_order(store: Store, algorithm: str, kind: str) -
     model = tiny(store.vocabulary, width=64, layers=2)
     with torch.no_grad():
         model.transformer.positions.weight.mul_(4)  # hidden states that tell where they are
-    how = Learning(algorithm=algorithm, sentences=32, rollouts=4, entropy=0.003, max_length=12)  # type: ignore[arg-type]
+    how = Learning(algorithm=algorithm, sentences=32, rollouts=4, updates=2, entropy=0.003, max_length=12)  # type: ignore[arg-type]
     task = OrderTask(store, model, ["de-en"], PolicyShape(kind, start="none"), how, seed=1)  # type: ignore[arg-type]
     task._reward = RightToLeft()
     optimizer = torch.optim.AdamW(task.learner.parameters(), 5e-3)
@@ -331,14 +332,41 @@ def test_it_finds_the_one_right_order(store: Store, algorithm: str, kind: str) -
     while share < 0.75:
         assert time.monotonic() - started < 60, share
         for _ in range(10):
-            gathered = task.gather(next(batches)[0], torch.device("cpu"))
-            for _ in range(task.epochs):
-                loss, _ = task.module(**gathered)
+            shares = task.gather(next(batches)[0], torch.device("cpu"))
+            for inputs in shares * task.epochs:
+                loss, _ = task.module(**inputs)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
         filled = decode(model, asked, "de-en", LearnedOrder(task.learner.scorer), make_budget("one"))
         share = float(np.mean([(np.diff(one.steps) < 0).all() for one in filled]))
+
+
+@pytest.mark.parametrize("kind", ["hidden", "features"])
+def test_shares_of_a_batch_are_its_decisions_dealt_out(store: Store, kind: str) -> None:
+    model = tiny(store.vocabulary, width=64, layers=2)
+    how = Learning(algorithm="ppo", sentences=7, rollouts=2, updates=3, kl=0.1, max_length=12)
+    task = OrderTask(store, model, ["de-en"], PolicyShape(kind), how, seed=1)  # type: ignore[arg-type]
+    batch, _ = next(task.batches(Cursor(), 0, 0, 1))
+    shares = [inputs["rollouts"] for inputs in task.gather(batch, torch.device("cpu"))]
+    task.learning = replace(how, updates=1)
+    (whole,) = (inputs["rollouts"] for inputs in task.gather(batch, torch.device("cpu")))
+    policy = task.learner
+
+    def told(rollouts: Rollouts) -> dict[tuple[int, int], Tensor]:
+        made = rollouts.made
+        assert made.reference is not None
+        assert made.owners.tolist() == made.rollout.tolist()
+        columns = (rollouts.returns, rollouts.advantages, rollouts.old, policy.values(made), made.chosen)
+        rows = torch.cat([torch.stack(columns, 1), policy.log_probs(made), made.reference], 1).detach()
+        return dict(zip(zip(made.rollout.tolist(), made.step.tolist(), strict=True), rows, strict=True))
+
+    expected, found = told(whole), [told(share) for share in shares]
+    assert sum(map(len, found)) == len(expected)
+    for number, share in enumerate(found):
+        assert {rollout // 2 % 3 for rollout, _ in share} == {number}  # both rollouts of a sentence go together
+        for key, row in share.items():
+            assert torch.allclose(row, expected[key], atol=1e-6)
 
 
 # Whole runs of the command.
@@ -496,6 +524,6 @@ def test_a_model_may_know_more_languages_than_the_store(store: Store) -> None:
     task = OrderTask(store, model, ["de-en", "en-de"], PolicyShape("hidden"), Learning(sentences=8, rollouts=2), seed=1)
     batch, _ = next(task.batches(Cursor(), 0, 0, 1))
     assert set(batch.work.languages.tolist()) == {1, 2}
-    assert bool(task.gather(batch, torch.device("cpu"))["rollouts"].returns.isfinite().all())
+    assert bool(task.gather(batch, torch.device("cpu"))[0]["rollouts"].returns.isfinite().all())
     with pytest.raises(InputError, match="unknown language of the store 'fr'"):
         OrderTask(store, model, ["fr-en"], PolicyShape("hidden"), Learning(), seed=1)

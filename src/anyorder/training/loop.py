@@ -128,18 +128,21 @@ class _Loop:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         for epoch in range(task.epochs):
-            for number, ((batch, cursor), inputs) in enumerate(zip(batches, gathered, strict=True)):
-                # Dropout belongs to the batch, not to the process or to what ran before.
-                torch.manual_seed((run.seed << 32) + cursor.batch)
-                with self._maybe_sync(last=number == share - 1), torch.autocast("cuda", torch.bfloat16, self.cuda):
-                    loss, report = self.module(**inputs)
-                    self.accelerator.backward(loss / share)
-                if epoch == 0:
-                    meter.add(report, *task.cost(batch))
-            if run.clip:
-                torch.nn.utils.clip_grad_norm_(self.learner.parameters(), run.clip)
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            for parts in zip(*gathered, strict=True):
+                for number, ((_, cursor), inputs) in enumerate(zip(batches, parts, strict=True)):
+                    # Dropout belongs to the batch, not to the process or to what ran before.
+                    torch.manual_seed((run.seed << 32) + cursor.batch)
+                    with self._maybe_sync(last=number == share - 1), torch.autocast("cuda", torch.bfloat16, self.cuda):
+                        loss, report = self.module(**inputs)
+                        self.accelerator.backward(loss / share)
+                    if epoch == 0:
+                        meter.add(report)
+                if run.clip:
+                    torch.nn.utils.clip_grad_norm_(self.learner.parameters(), run.clip)
+                self.optimizer.step()
+                self.optimizer.zero_grad(set_to_none=True)
+        for batch, _ in batches:
+            meter.count(*task.cost(batch))
         state.step += 1
         state.cursor = batches[-1][1]
         _move_average(self.average, self.learner, run.ema, state.step)
@@ -281,9 +284,11 @@ class _Meter:
         self._flops = 0.0
         self._since = time.monotonic()
 
-    def add(self, report: Tensor, units: int, flops: float) -> None:
+    def add(self, report: Tensor) -> None:
         self._sum += report
         self._count += 1
+
+    def count(self, units: int, flops: float) -> None:
         self._units += units
         self._flops += flops
 

@@ -31,6 +31,7 @@ from anyorder.data.batch import pack
 from anyorder.data.store import Split, Store, join
 from anyorder.decoding.engine import Work
 from anyorder.errors import InputError, check_number, unknown
+from anyorder.model.attention import to_device
 from anyorder.model.model import Model
 from anyorder.orders import make_order, split_orders
 from anyorder.orders.learned import LearnedOrder, PolicyShape, Scorer, look, save_order
@@ -69,7 +70,9 @@ class Learning:
     clip: float = 0.2
     """How far a probability may move away from the rollout's (ppo)."""
     epochs: int = 4
-    """Steps of the optimizer on the same rollouts (ppo)."""
+    """How often the same rollouts are gone through (ppo)."""
+    updates: int = 1
+    """Steps of the optimizer on the way, each on its share of the batch's sentences."""
     kl: float = 0.0
     """Weight of the divergence from a reference order; 0 leaves it out."""
     reference: str = "margin"
@@ -91,8 +94,9 @@ class Learning:
     """Orders whose BLEU is shown beside the learned one's."""
 
     def check(self) -> None:
-        for name in ("sentences", "epochs", "validation_sentences"):
+        for name in ("sentences", "epochs", "updates", "validation_sentences"):
             check_number(f"--learning.{name}", getattr(self, name), least=1)
+        check_number("--learning.updates", self.updates, most=self.sentences)
         for name in ("rollouts", "entropy", "value", "kl", "validation_length"):
             check_number(f"--learning.{name}", getattr(self, name), least=0)
         check_number("--learning.gamma", self.gamma, above=0, most=1)
@@ -151,6 +155,18 @@ class Rollouts:
     """(D,) log-probabilities of what was chosen when it was chosen, for ppo."""
     report: Tensor
     """Mean reward and edge share."""
+
+    def shares(self, count: int, copies: int) -> list["Rollouts"]:
+        """Dealt out like cards, sentence by sentence: sorted by length, they come out alike."""
+        if count == 1:
+            return [self]
+        dealt = self.made.owners // copies % count
+        return [self._only(np.flatnonzero(dealt == number)) for number in range(count)]
+
+    def _only(self, which: np.ndarray) -> "Rollouts":
+        at = to_device(which, self.returns.device)
+        old = None if self.old is None else self.old[at]
+        return Rollouts(self.made.only(which), self.returns[at], self.advantages[at], old, self.report)
 
 
 def judge(made: Decisions, outcome: Outcome, policy: Policy, reward: Reward, how: Learning) -> Rollouts:
@@ -260,6 +276,9 @@ class OrderTask(Task[OrderBatch]):
         if len(self._pairs) == 0:
             window = f"{learning.min_length} to {learning.max_length}"
             raise InputError(f"{store.path}: no pair of the split '{name}' has {window} subwords on both sides")
+        if len(self._pairs) < learning.updates:
+            few = f"{len(self._pairs)} pairs of the split '{name}'"
+            raise InputError(f"--learning.updates {learning.updates}: there are only {few} to share")
         store.check_ids(self._split, len(model.vocabulary))
         assert self._split.corpus is not None
         own = self._split.corpus[self._pairs[:, 1]]
@@ -321,12 +340,13 @@ class OrderTask(Task[OrderBatch]):
         work = Work(sources, target_lengths, target, keys, self.learning.copies)
         return OrderBatch(work, padded, target_lengths)
 
-    def gather(self, batch: OrderBatch, device: torch.device) -> dict[str, Any]:
+    def gather(self, batch: OrderBatch, device: torch.device) -> list[dict[str, Any]]:
         how, policy = self.learning, self.learner
         order = LearnedOrder(policy.scorer, looking=self._look)
         sampler = Sampler(order, how.has_value, self._reference, policy.scorer.shape.sharpness)
         made, outcome = roll_out(self._frozen(device), batch.work, sampler, batch.references, batch.reference_lengths)
-        return {"rollouts": judge(made, outcome, policy, self._reward, how)}
+        judged = judge(made, outcome, policy, self._reward, how)
+        return [{"rollouts": share} for share in judged.shares(how.updates, how.copies)]
 
     def _frozen(self, device: torch.device) -> Model:
         if self.model.device != device:

@@ -61,12 +61,39 @@ class Decisions:
     """(D,) the position that was filled."""
     rollout: Tensor
     """(D,) whose decision it is."""
+    owners: np.ndarray
+    """The same, on the host."""
     step: Tensor
     """(D,) from 0."""
     opening: Tensor | None
     """(D, width of the model) what the value network reads: the delimiter before the target."""
     reference: Tensor | None
     """(D, T) log-probabilities of a reference order."""
+
+    def only(self, which: np.ndarray) -> "Decisions":
+        """Some of them, by number."""
+        assert self.segments.lengths is not None
+        device = self.chosen.device
+        counts = self.segments.lengths[which]
+        segments, at = Segments.of(counts, device), to_device(which, device)
+        rows = int(counts.sum())
+        number = torch.arange(len(which), device=device)
+        number = number.repeat_interleave(to_device(counts, device), output_size=rows)
+        moved = (self.segments.offsets[at] - segments.offsets[:-1])[number]
+        old = torch.arange(rows, device=device) + moved
+        features = self.inputs.features
+        return Decisions(
+            inputs=Inputs(self.inputs.hidden[old], None if features is None else features[old]),
+            segments=segments,
+            places=number * self.width + self.places[old] % self.width,
+            width=self.width,
+            chosen=self.chosen[at],
+            rollout=self.rollout[at],
+            owners=self.owners[which],
+            step=self.step[at],
+            opening=None if self.opening is None else self.opening[at],
+            reference=None if self.reference is None else self.reference[at],
+        )
 
 
 @dataclass(frozen=True)
@@ -130,6 +157,7 @@ class Sampler(Order):
             width=width,
             chosen=position_at[rollout_tensor, step_tensor],
             rollout=rollout_tensor,
+            owners=rollout,
             step=step_tensor,
             opening=torch.cat(openings) if openings else None,
             reference=torch.cat(references) if references else None,

@@ -109,7 +109,7 @@ class Task(ABC, Generic[Batch]):
     learner: nn.Module
     """What is trained."""
     module: nn.Module
-    """Called with what `gather` returns; gives the loss to descend and numbers to report."""
+    """Called with each of what `gather` returns; gives the loss to descend and numbers to report."""
     reports: tuple[str, ...]
     """Names of those numbers. The loop stops if the first is not finite."""
     shown: tuple[str, ...]
@@ -117,7 +117,7 @@ class Task(ABC, Generic[Batch]):
     unit: str
     """What is counted for the speed: tokens, rollouts."""
     epochs: int = 1
-    """Steps of the optimizer on one batch."""
+    """How often a batch is gone through."""
     compiles: bool = True
     """Whether the module's shapes never change on CUDA, so that compiling it pays."""
 
@@ -129,8 +129,8 @@ class Task(ABC, Generic[Batch]):
         """
 
     @abstractmethod
-    def gather(self, batch: Batch, device: torch.device) -> dict[str, Any]:
-        """What the module is called with."""
+    def gather(self, batch: Batch, device: torch.device) -> list[dict[str, Any]]:
+        """What the module is called with, once for every step of the optimizer; as often in every batch."""
 
     @abstractmethod
     def cost(self, batch: Batch) -> tuple[int, float]:
@@ -160,9 +160,9 @@ class TextTask(Task[HostBatch]):
     unit = "tokens"
     shown = ("loss",)
 
-    def gather(self, batch: HostBatch, device: torch.device) -> dict[str, Any]:
+    def gather(self, batch: HostBatch, device: torch.device) -> list[dict[str, Any]]:
         tensors = {name: to_device(array, device) for name, array in batch.arrays.items()}
-        return {"batch": tensors, "longest": batch.longest, "lengths": batch.lengths}
+        return [{"batch": tensors, "longest": batch.longest, "lengths": batch.lengths}]
 
     def cost(self, batch: HostBatch) -> tuple[int, float]:
         return batch.tokens, training_flops(self.learner, batch.tokens, batch.predicted)
