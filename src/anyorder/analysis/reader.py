@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,30 @@ def read_systems(paths: Sequence[Path]) -> dict[str, list[Trajectory]]:
                 f"{paths[i]}: another file is called {name} as well; systems go by the names of their files"
             )
     return {name: read_trajectories(path) for name, path in zip(names, paths, strict=True)}
+
+
+def check_systems(systems: Mapping[str, Sequence[Trajectory]], references: Sequence[str] | None) -> int:
+    """How many sentences there are; an `InputError` if the systems do not tell of the same ones.
+
+    A trajectory without a source may be of any sentence.
+    """
+    if not systems:
+        raise InputError("no system to analyse")
+    (first, made), *others = systems.items()
+    if not made:
+        raise InputError(f"{first} has no sentences")
+    for name, other in others:
+        if len(other) != len(made):
+            raise InputError(f"{first} has {len(made):,} sentences but {name} has {len(other):,}")
+        for number, (a, b) in enumerate(zip(made, other, strict=True), start=1):
+            if a.source and b.source and a.source != b.source:
+                raise InputError(f"{first} and {name} translate different sentences in line {number}")
+    for name, every in systems.items():
+        if not any(one.tokens for one in every):
+            raise InputError(f"{name} has no sentences but empty ones")
+    if references is not None and len(references) != len(made):
+        raise InputError(f"{first} has {len(made):,} sentences but there are {len(references):,} references")
+    return len(made)
 
 
 def read_trajectories(path: Path) -> list[Trajectory]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from anyorder.analysis import linguistics, shape
 from anyorder.analysis.linguistics import Parser, Ranks, Sum, Text, Trees
+from anyorder.analysis.reader import check_systems
 from anyorder.analysis.shape import LABELS, Array, Ranked
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
@@ -99,7 +100,7 @@ def analyse(
     constituents, `trees` (see `linguistics.read_trees`) constituents of the sentences that have one.
     `notes` are passed on.
     """
-    count = _check(systems, references)
+    count = check_systems(systems, references)
     random = np.random.default_rng(seed)
     weights = random.multinomial(count, np.full(count, 1 / count), samples).astype(np.float32)
     occurrences = Counter(token for made in systems.values() for one in made for token in one.tokens)
@@ -123,27 +124,6 @@ def analyse(
         [f"only {with_tree:,} of {everything:,} sentences have a tree"] if trees and with_tree < everything else []
     )
     return Analysis(count, measured, rows, [*notes, *missing])
-
-
-def _check(systems: Mapping[str, Sequence[Trajectory]], references: Sequence[str] | None) -> int:
-    """How many sentences there are; an `InputError` if the systems do not fit together."""
-    if not systems:
-        raise InputError("no system to analyse")
-    (first, made), *others = systems.items()
-    if not made:
-        raise InputError(f"{first} has no sentences")
-    for name, other in others:
-        if len(other) != len(made):
-            raise InputError(f"{first} has {len(made):,} sentences but {name} has {len(other):,}")
-        for number, (a, b) in enumerate(zip(made, other, strict=True), start=1):
-            if a.source and b.source and a.source != b.source:
-                raise InputError(f"{first} and {name} translate different sentences in line {number}")
-    for name, every in systems.items():
-        if not any(one.tokens for one in every):
-            raise InputError(f"{name} has no sentences but empty ones")
-    if references is not None and len(references) != len(made):
-        raise InputError(f"{first} has {len(made):,} sentences but there are {len(references):,} references")
-    return len(made)
 
 
 # One system.

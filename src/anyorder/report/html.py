@@ -17,8 +17,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from anyorder.analysis.reader import check_systems
 from anyorder.decoding.trajectory import Trajectory
-from anyorder.errors import InputError
 
 FORMAT = 1
 _PAGE = files("anyorder.report") / "page"
@@ -89,7 +89,7 @@ def pack(
     A sentence is `[source, runs]`, a run `[text, tokens, steps, logprobs]` with tokens as numbers in `vocabulary` and
     log-probabilities in hundredths, sign dropped. `page/data.js` is the other side.
     """
-    _check(systems, references)
+    check_systems(systems, references)
     rows = list(zip(*systems.values(), strict=True))
     counts = Counter(token for row in rows for run in row for token in run.tokens)
     vocabulary = [token for token, _ in counts.most_common()]  # the shortest numbers for the most frequent
@@ -103,7 +103,7 @@ def pack(
         "vocabulary": vocabulary,
         "sentences": [
             [
-                row[0].source,
+                next((run.source for run in row if run.source), ""),
                 [
                     [
                         run.text,
@@ -171,23 +171,6 @@ def _read(name: str) -> str:
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
-
-
-def _check(systems: Mapping[str, Sequence[Trajectory]], references: Sequence[str] | None) -> None:
-    """The systems must tell of the same sentences."""
-    if not systems:
-        raise InputError("a report needs the trajectories of at least one order")
-    (first, runs), *others = systems.items()
-    if not runs:
-        raise InputError(f"{first} holds no sentences")
-    for name, theirs in others:
-        if len(theirs) != len(runs):
-            raise InputError(f"{name} has {len(theirs)} sentences but {first} has {len(runs)}")
-        for i, (one, other) in enumerate(zip(runs, theirs, strict=True), 1):
-            if one.source != other.source:
-                raise InputError(f"sentence {i} of {name} has another source than that of {first}")
-    if references is not None and len(references) != len(runs):
-        raise InputError(f"{len(references)} references for {len(runs)} sentences")
 
 
 def _hundredths(logprob: float) -> int:
