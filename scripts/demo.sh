@@ -17,12 +17,12 @@ show() {
 sentence='Die Regierung hat gestern angekündigt, die Verhandlungen über den neuen Haushalt im Frühjahr wieder aufzunehmen.'
 model='--model de-en --direction de-en'
 
-for order in left-to-right outer-in:stride=2 margin; do
+for order in left-to-right outer-in:stride=2 margin learned; do
     show anyorder translate $model --order "$order" "$sentence"
 done
 
-printf '\nThe same sentence filling up where the model is surest first; [ ] was written rightwards, { } leftwards.\n'
-show anyorder translate $model --order margin --trace "$sentence"
+printf '\nThe same sentence filling up in the learned order; [ ] was written rightwards, { } leftwards.\n'
+show anyorder translate $model --order learned --trace "$sentence"
 
 printf '\nEvery order on 150 sentences of newstest2013 (a minute or two on a laptop).\n'
 show anyorder evaluate $model --length gold --max-length 30

@@ -58,7 +58,8 @@ def main() -> None:
         "entropy": "entropy (nats)",
         f"edge share {options.direction}": "edge share",
     }
-    plt.rcParams.update({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none"})
+    plt.rcParams.update({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none",
+                         "svg.hashsalt": "anyorder"})  # fmt: skip
     figure, axes = plt.subplots(1, 4, figsize=(11, 2.6), layout="constrained")
     for axis, (key, title) in zip(axes, panels.items(), strict=True):
         for (name, logs), colour in zip(runs.items(), COLOURS, strict=False):
@@ -89,7 +90,8 @@ def main() -> None:
             )
     axes[1].legend(frameon=False, fontsize=7)
     options.figure.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(options.figure)
+    plain = {"Date": None} if options.figure.suffix == ".svg" else None  # the same logs give the same file
+    figure.savefig(options.figure, metadata=plain)
 
 
 if __name__ == "__main__":
