@@ -482,6 +482,8 @@ def test_the_result_is_used_by_name(
         (["--learning.split", "trian"], "did you mean 'train'"),
         (["--learning.rollouts", 1], "rloo needs at least 2 rollouts"),
         (["--learning.gamma", 0], "--learning.gamma 0.0: expected a number"),
+        (["--learning.updates", 9], "--learning.updates 9: expected a number of at most 8"),
+        (["--learning.updates", 2, "--learning.weights", '{"train": 0.9}'], "may have no more than 0 pairs"),
         (["--policy.size", 100], "not a multiple of 64"),
         (["--learning.kl", 1, "--learning.reference", "margn"], "did you mean 'margin'"),
         (["--learning.weights", '{"nws": 2}'], "unknown corpus 'nws'"),

@@ -276,13 +276,14 @@ class OrderTask(Task[OrderBatch]):
         if len(self._pairs) == 0:
             window = f"{learning.min_length} to {learning.max_length}"
             raise InputError(f"{store.path}: no pair of the split '{name}' has {window} subwords on both sides")
-        if len(self._pairs) < learning.updates:
-            few = f"{len(self._pairs)} pairs of the split '{name}'"
-            raise InputError(f"--learning.updates {learning.updates}: there are only {few} to share")
         store.check_ids(self._split, len(model.vocabulary))
         assert self._split.corpus is not None
         own = self._split.corpus[self._pairs[:, 1]]
         self._weights = weights_by_corpus(self._split.corpora, own, learning.weights)
+        surely = len(self._pairs) if self._weights is None else int(np.floor(self._weights).sum())
+        if surely < learning.updates > 1:
+            few = f"an epoch of the split '{name}' may have no more than {surely} pairs"
+            raise InputError(f"--learning.updates {learning.updates}: {few} to share")
         self._dev = None
         if "dev" in store:
             self._dev = Dev(store, learning.validation_sentences, learning.validation_length, room)
