@@ -19,10 +19,19 @@ from rich.progress import (
 from rich.text import Text
 
 console = Console(stderr=True)
+WIDE = 160
 
 
 class Screen(Console):
-    """Standard output. A reader that leaves early ends the command like any other (rich would exit with 1)."""
+    """Standard output. A reader that leaves early ends the command like any other (rich would exit with 1).
+
+    A file or a pipe is wide: what is cut off there is lost.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        if not self.is_terminal and "COLUMNS" not in os.environ:
+            self.width = WIDE
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

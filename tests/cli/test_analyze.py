@@ -100,3 +100,15 @@ def test_report_and_figures_get_the_analysis(files: Path, monkeypatch: pytest.Mo
 def test_nothing_to_analyse(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze"]) == 2
     assert "nothing to analyse" in capsys.readouterr().err
+
+
+def test_nothing_is_cut_off_in_a_file(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    long = files / "an-order-with-quite-a-long-name-and-many-figures.jsonl"
+    (files / "paper.jsonl").rename(long)
+    assert main(["analyze", str(long), "--tagger", "none", "--samples", "50", "--draws", "5"]) == 0
+    shown = capsys.readouterr().out
+    assert long.stem in shown
+    assert "…" not in shown

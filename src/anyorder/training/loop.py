@@ -227,7 +227,7 @@ class _Loop:
 
     def _say(self, line: str) -> None:
         if self.accelerator.is_main_process:
-            progress.console.print(line, highlight=False)
+            progress.console.print(line, highlight=False, soft_wrap=True)
 
     def _save(self) -> None:
         """A checkpoint of this step, unless there is one: a complete one is never touched again."""
