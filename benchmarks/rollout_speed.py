@@ -44,9 +44,9 @@ def on_store(store: Store, model: Model, kind: str, algorithm: str, options: arg
         start = now(cuda)
         gathered = task.gather(batch, model.device)
         middle = now(cuda)
-        for _ in range(task.epochs):
+        for inputs in gathered * task.epochs:
             with torch.autocast("cuda", torch.bfloat16, cuda):
-                loss, _ = task.module(**gathered[0])
+                loss, _ = task.module(**inputs)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

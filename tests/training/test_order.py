@@ -430,7 +430,7 @@ def test_killed_and_resumed_it_learns_the_same(
 @pytest.mark.slow
 def test_two_processes_learn_like_one(store: Store, model_folder: Path, tmp_path: Path) -> None:
     more = ["--run.steps", 12, "--run.batches-per-step", 2, "--run.save-every", 0, "--run.validate-every", 0]
-    more += ["--learning.algorithm", "a2c", "--learning.rollouts", 1]
+    more += ["--learning.algorithm", "a2c", "--learning.rollouts", 1, "--learning.updates", 2]
     alone = run_cli(*command(store, model_folder, tmp_path / "one", *more))
     both = run_cli(*command(store, model_folder, tmp_path / "two", *more), processes=2)
     assert (alone.returncode, both.returncode) == (0, 0), both.stderr
