@@ -41,18 +41,31 @@ def test_rows_are_what_translating_and_scoring_gives(translator: Translator, pai
         assert row.chrf == pytest.approx(corpus_chrf([one.text for one in made], references), abs=1e-3)
         assert row.bleu == pytest.approx(corpus_bleu(words, expected), abs=0.5)
         assert row.seconds > 0
-        assert (row.p_value is None) == (row.order == "left-to-right")
+        assert list(row.p_values) == ([] if row.order == "left-to-right" else ["left-to-right"])
 
 
 def test_json_has_the_agreed_shape(translator: Translator, pairs: Pairs) -> None:
-    table = evaluate(translator, pairs, "de-en", ORDERS[:2], against="margin", samples=20)
+    table = evaluate(translator, pairs, "de-en", ORDERS[:2], against=["margin"], samples=20)
     told = table.as_json()
     assert set(told) == {"signature", "direction", "rows"}
-    assert set(told["rows"][0]) == {"order", "max_length", "sentences", "bleu", "chrf", "p_value", "seconds"}
-    assert told["rows"][1]["p_value"] is None
+    assert set(told["rows"][0]) == {"order", "max_length", "sentences", "bleu", "chrf", "p_values", "seconds"}
+    assert set(told["rows"][0]["p_values"]) == {"margin"}
+    assert told["rows"][1]["p_values"] == {}
     assert "length:gold" in told["signature"]
     assert "tok:moses" in told["signature"]
-    assert evaluation_table(table, "margin").row_count == 2
+    assert evaluation_table(table).row_count == 2
+
+
+def test_several_orders_to_compare_with(translator: Translator, pairs: Pairs) -> None:
+    together = evaluate(translator, pairs, "de-en", ORDERS, against=ORDERS, samples=20)
+    assert together.signature.endswith(f"against:{','.join(ORDERS)}")
+    for baseline in ORDERS:
+        alone = evaluate(translator, pairs, "de-en", ORDERS, against=[baseline], samples=20)
+        for row, other in zip(together.rows, alone.rows, strict=True):
+            assert set(row.p_values) == set(ORDERS) - {row.order}
+            assert row.p_values.get(baseline) == other.p_values.get(baseline)
+    headers = [str(column.header) for column in evaluation_table(together).columns]
+    assert [header for header in headers if header.startswith("p ")] == [f"p {order}" for order in ORDERS]
 
 
 def test_sentences_beyond_the_limit_may_be_longer_than_the_model(translator: Translator) -> None:
@@ -67,4 +80,4 @@ def test_impossible_requests(translator: Translator, pairs: Pairs) -> None:
     with pytest.raises(InputError, match="no pair has at most 1"):
         evaluate(translator, pairs, "de-en", ORDERS, [1])
     with pytest.raises(InputError, match="unknown order to compare with 'uniform'"):
-        evaluate(translator, pairs, "de-en", ORDERS, against="uniform")
+        evaluate(translator, pairs, "de-en", ORDERS, against=["margin", "uniform"])

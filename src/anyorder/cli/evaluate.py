@@ -54,7 +54,7 @@ def evaluate(
         length: How the target's length is found: gold, predicted, candidates:N, table:N or fixed:N.
         budget: Positions filled in one step, 'one' or a number.
         limit: Only the first so many pairs.
-        against: The order that p-values compare with; the first one if not given.
+        against: Orders that p-values compare with, separated by commas; the first one if not given.
         test: bootstrap (paired bootstrap resampling) or randomization (paired approximate randomization).
         samples: Resamplings of the test; at least 20, or no p-value could fall below 0.05.
         seed: For orders that draw lots.
@@ -65,6 +65,7 @@ def evaluate(
     names = split_orders(orders or ALL)
     for name in names:
         make_order(name)
+    compared_with = split_orders(against) if against else []
     how = Manner.of(names[0], budget, length, seed, batch_tokens)
     limits = [_limit(part) for part in max_length.split(",")]
     check_number("--limit", limit, least=1)
@@ -88,13 +89,13 @@ def evaluate(
         pairs = encode_pairs(translator, direction, texts, references, (str(source), str(reference)))
         with progress.bar("decoding", len(rows) * len(names), "sentences") as bar:
             result = evaluate_orders(
-                translator, pairs, direction, names, limits, how, against, test, samples, bar.advance
+                translator, pairs, direction, names, limits, how, compared_with, test, samples, bar.advance
             )
         if file:
             file.write(json_format.dumps(result.as_json(), indent=2) + "\n")
     if progress.is_main_process():
         screen = progress.Screen()
-        screen.print(evaluation_table(result, against or names[0]))
+        screen.print(evaluation_table(result))
         screen.print(result.signature, highlight=False, soft_wrap=True)
 
 

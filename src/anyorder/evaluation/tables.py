@@ -25,8 +25,8 @@ class Score:
     sentences: int
     bleu: float
     chrf: float
-    p_value: float | None
-    """Against the chosen order; None for that order itself."""
+    p_values: dict[str, float]
+    """Against each order that was chosen to compare with, but itself."""
     seconds: float
     """Time spent decoding these sentences."""
 
@@ -89,20 +89,21 @@ def evaluate(
     orders: Sequence[str],
     max_lengths: Sequence[int | None] = (None,),
     how: Manner | None = None,
-    against: str | None = None,
+    against: Sequence[str] = (),
     test: Test = "bootstrap",
     samples: int = 1000,
     advance: Callable[[int], None] = lambda sentences: None,
 ) -> Evaluation:
-    """Score every order within every length limit, with p-values against one of them (the first if none is named).
+    """Score every order within every length limit, with p-values against some of them (the first if none is named).
 
     A limit takes the pairs with at most so many subwords on both sides. A sentence is decoded once however many limits
     it is within. `how` gives budget, length (gold if not given) and seed; its order does not matter.
     """
     how = how or Manner.of(orders[0], length="gold")
-    against = against or orders[0]
-    if against not in orders:
-        raise unknown("order to compare with", against, orders)
+    against = list(dict.fromkeys(against)) or [orders[0]]
+    for order in against:
+        if order not in orders:
+            raise unknown("order to compare with", order, orders)
     bound = {order: make_order(order).bind(translator.model, direction) for order in orders}
     limits = sorted(set(max_lengths), key=lambda limit: (limit is None, limit))
     longest = pairs.longest
@@ -140,9 +141,12 @@ def evaluate(
         texts = [pairs.references[i] for i in chosen]
         vocabulary = translator.model.vocabulary
         lines = {order: [" ".join(vocabulary.words(made[order][i].ids)) for i in chosen] for order in orders}
-        others = [order for order in orders if order != against]
-        compared = p_values(lines[against], [lines[order] for order in others], references, test, samples)
-        p_of = dict(zip(others, compared, strict=True))
+        p_of: dict[str, dict[str, float]] = {order: {} for order in orders}
+        for baseline in against:
+            others = [order for order in orders if order != baseline]
+            compared = p_values(lines[baseline], [lines[order] for order in others], references, test, samples)
+            for order, value in zip(others, compared, strict=True):
+                p_of[order][baseline] = value
         for order in orders:
             written = translator.sentences([made[order][i] for i in chosen], direction)
             rows.append(
@@ -152,12 +156,12 @@ def evaluate(
                     sentences=len(chosen),
                     bleu=round(corpus_bleu(lines[order], references), 4),
                     chrf=round(corpus_chrf(written, texts), 4),
-                    p_value=p_of.get(order),
+                    p_values=p_of[order],
                     seconds=round(seconds[order, limit], 3),
                 )
             )
     # Names say what a heuristic order is, but not what was learned.
     identities = ["*", *(order.identity for order in bound.values() if order.identity != order.name)]
     decoded = signature(",".join(identities), how.budget.name, how.length.name, how.seed)
-    compared_by = f"test:{test}|samples:{samples}|against:{against}"
+    compared_by = f"test:{test}|samples:{samples}|against:{','.join(against)}"
     return Evaluation(f"{decoded}|{bleu_signature()}|{compared_by}", direction, rows)

@@ -59,12 +59,15 @@ def _bracketed(tokens: Sequence[str], steps: Sequence[int], now: int) -> str:
     return " ".join(shown)
 
 
-def evaluation_table(evaluation: Evaluation, against: str) -> Table:
+def evaluation_table(evaluation: Evaluation) -> Table:
     """One row an order, one group of columns a length limit."""
     limits = list(dict.fromkeys(row.max_length for row in evaluation.rows))
     count = {row.max_length: row.sentences for row in evaluation.rows}
     told = "; ".join(f"{_limit(limit)}: {count[limit]:,} sentences" for limit in limits)
-    title = f"{evaluation.direction}, p-values against {against} ({told})"
+    orders = list(dict.fromkeys(row.order for row in evaluation.rows))
+    against = [order for order in orders if any(order in row.p_values for row in evaluation.rows)]
+    compared = f", p-values against {', '.join(against)}" if against else ""
+    title = f"{evaluation.direction}{compared} ({told})"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("order", no_wrap=True)
     of: dict[tuple[str, int | None], Score] = {(row.order, row.max_length): row for row in evaluation.rows}
@@ -72,16 +75,17 @@ def evaluation_table(evaluation: Evaluation, against: str) -> Table:
     for limit in limits:
         table.add_column(f"BLEU {_limit(limit)}", justify="right")
         table.add_column("chrF", justify="right")
-        table.add_column("p", justify="right")
+        for order in against:
+            table.add_column("p" if len(against) == 1 else f"p {order}", justify="right")
         table.add_column("sent/s", justify="right")
-    for order in dict.fromkeys(row.order for row in evaluation.rows):
+    for order in orders:
         cells = [order]
         for limit in limits:
             row = of[order, limit]
             bleu = f"{row.bleu:.2f}"
             cells.append(f"[bold]{bleu}[/bold]" if row.bleu == best[limit] else bleu)
             cells.append(f"{row.chrf:.1f}")
-            cells.append("–" if row.p_value is None else f"{row.p_value:.3f}")
+            cells += [f"{row.p_values[one]:.3f}" if one in row.p_values else "–" for one in against]
             cells.append(f"{row.sentences / row.seconds:,.0f}" if row.seconds else "")
         table.add_row(*cells)
     return table
