@@ -76,7 +76,7 @@ def evaluation_table(evaluation: Evaluation) -> Table:
         table.add_column(f"BLEU {_limit(limit)}", justify="right")
         table.add_column("chrF", justify="right")
         for order in against:
-            table.add_column("p" if len(against) == 1 else f"p {order}", justify="right")
+            table.add_column("p" if len(against) == 1 else f"p {order}", justify="right", overflow="fold")
         table.add_column("sent/s", justify="right")
     for order in orders:
         cells = [order]
