@@ -9,7 +9,7 @@ from anyorder.data.store import Store
 from anyorder.decoding.budget import make_budget
 from anyorder.decoding.engine import Request, decode
 from anyorder.model import kernels
-from anyorder.model.attention import Places, Segments, SourceApart, attend
+from anyorder.model.attention import MOST, Places, Segments, SourceApart, attend
 from anyorder.orders import make_order
 from anyorder.orders.learned import LearnedOrder, PolicyShape, Scorer
 from anyorder.training.batches import Cursor
@@ -45,6 +45,22 @@ def test_variable_length_attention() -> None:
     on_cpu = attend(q.double(), torch.stack([k, v], 1).double(), Segments.of(queries), Segments.of(keys))
     on_cuda = attend(q.cuda(), torch.stack([k, v], 1).cuda(), Segments.of(queries, "cuda"), Segments.of(keys, "cuda"))
     assert off(on_cuda, on_cpu) < 5e-3
+
+
+def test_more_segments_than_the_kernel_takes() -> None:
+    """A batch of rollouts has more decisions than a CUDA grid has blocks."""
+    torch.manual_seed(0)
+    lengths = np.random.default_rng(0).integers(1, 4, MOST + 2000)
+    q, both = torch.randn(int(lengths.sum()), 1, 64).bfloat16(), torch.randn(int(lengths.sum()), 2, 1, 64).bfloat16()
+    sought = []
+    for device, dtype in (("cpu", torch.float64), ("cuda", torch.bfloat16)):
+        leaves = [one.to(device, dtype).requires_grad_() for one in (q, both)]
+        segments = Segments.of(lengths, device)
+        out = attend(*leaves, segments, segments)
+        out.square().sum().backward()
+        sought.append([out.detach(), *(leaf.grad for leaf in leaves)])
+    for on_cpu, on_cuda in zip(*sought, strict=True):
+        assert off(on_cuda, on_cpu) < 1e-2
 
 
 @pytest.mark.parametrize(("heads", "size"), [(8, 64), (4, 16), (8, 128)])

@@ -6,6 +6,7 @@ sentence alone, so what a sentence gets does not depend on its neighbours in the
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +16,9 @@ from torch import Tensor
 
 from anyorder.data.ragged import ranges, starts_of
 from anyorder.model import kernels
+
+MOST = 65_535
+"""Segments that one call of the variable-length kernel takes: a CUDA grid has no more blocks in its second axis."""
 
 
 @dataclass(eq=False)
@@ -41,6 +45,16 @@ class Segments:
         assert self.lengths is not None
         lengths = self.lengths[:count]
         return Segments(self.offsets[: count + 1], int(lengths.max()), lengths)
+
+    def pieces(self, most: int) -> Iterator[tuple[slice, "Segments"]]:
+        """At most so many segments at a time, each time with the rows that they are of."""
+        assert self.lengths is not None
+        end = 0
+        for first in range(0, len(self.lengths), most):
+            lengths = self.lengths[first : first + most]
+            start, end = end, end + int(lengths.sum())
+            offsets = self.offsets[first : first + len(lengths) + 1] - start
+            yield slice(start, end), Segments(offsets, int(lengths.max()), lengths)
 
     def plan(self, keys: "Segments") -> "_Plan":
         """How these queries meet those keys through SDPA; worked out once for all layers."""
@@ -72,12 +86,19 @@ def attend(query: Tensor, both: Tensor, queries: Segments, keys: Segments) -> Te
         return kernels.attend_short(query, both, queries.offsets, keys.offsets, queries.longest, keys.longest)
     key, value = both[:, 0], both[:, 1]
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
-        from torch.nn.attention.varlen import varlen_attn
-
-        out = varlen_attn(query, key, value, queries.offsets, keys.offsets, queries.longest, keys.longest)
-        assert isinstance(out, Tensor)
-        return out
+        if len(queries.offsets) - 1 <= MOST:
+            return _attend_packed(query, key, value, queries, keys)
+        pieces = zip(queries.pieces(MOST), keys.pieces(MOST), strict=True)
+        return torch.cat([_attend_packed(query[i], key[j], value[j], own, other) for (i, own), (j, other) in pieces])
     return queries.plan(keys).attend(query, key, value)
+
+
+def _attend_packed(query: Tensor, key: Tensor, value: Tensor, queries: Segments, keys: Segments) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    out = varlen_attn(query, key, value, queries.offsets, keys.offsets, queries.longest, keys.longest)
+    assert isinstance(out, Tensor)
+    return out
 
 
 class Pattern(ABC):
