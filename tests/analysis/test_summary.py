@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from tests.analysis.paper import AFFLECK, MOSTLY_LEFT_TO_RIGHT, TEARGAS
 
+FIELDS = ["value", "low", "high", "null", "null_low", "null_high", "count"]
+FIELDS += ["difference", "difference_low", "difference_high"]
 NAMES = """
     kendall left-to-right, spearman left-to-right, kendall outer-in, edge share, adjacent share, mean jump, local ar-ness@1,
     local ar-ness@2, local ar-ness@4, global ar-ness@1, global ar-ness@2, global ar-ness@4, left-to-right share,
@@ -51,7 +54,7 @@ def test_json_has_the_agreed_form(analysis: Analysis) -> None:
         assert one["signature"] == "order:some"
         assert {name.strip() for name in NAMES.split(",")} <= set(one["figures"])
         for name, figure in one["figures"].items():
-            assert list(figure) == ["value", "low", "high", "null", "null_low", "null_high", "count"]
+            assert list(figure) == FIELDS
             assert figure["low"] - 1e-6 <= figure["value"] <= figure["high"] + 1e-6, name
             assert (figure["null"] is None) == (name == "sentence bleu")
         assert list(one["labels"]) == list(shape.LABELS)
@@ -142,6 +145,23 @@ def test_the_interval_is_that_of_the_mean() -> None:
     assert figure.high - figure.low == pytest.approx(2 * half, rel=0.1)
 
 
+def test_systems_are_compared_sentence_by_sentence() -> None:
+    """The interval of a difference is that of the mean of the sentences' differences, not of two separate means."""
+    random = np.random.default_rng(1)
+    one = [sentence((random.permutation(10) + 1).tolist()) for _ in range(400)]
+    two = [sentence(made.steps if i % 4 else list(range(1, 11))) for i, made in enumerate(one)]
+    first, second, same = analyse({"one": one, "two": two, "same": one}, samples=2000, draws=2).systems
+    figure = second.figures["kendall left-to-right"]
+    taus = [[float(shape.kendall(made.steps, shape.left_to_right(10))) for made in system] for system in (one, two)]
+    apart = np.subtract(*taus[::-1])
+    half = 1.96 * np.std(apart) / np.sqrt(len(apart))
+    assert figure.difference == pytest.approx(np.mean(apart), abs=1e-5)
+    assert figure.difference_high - figure.difference_low == pytest.approx(2 * half, rel=0.1)
+    assert first.figures["edge share"].difference is None
+    for told in same.figures.values():
+        assert (told.difference, told.difference_low, told.difference_high) in ((0, 0, 0), (None, None, None))
+
+
 def test_results_follow_from_the_seed() -> None:
     systems = {"a": corpus(30, "random")}
     first, again, other = (analyse(systems, samples=50, draws=5, seed=seed).as_json() for seed in (1, 1, 2))
@@ -153,8 +173,9 @@ def test_a_system_is_measured_alike_in_any_company() -> None:
     one, two = corpus(30, "random"), corpus(30, "outer_in")
     alone, together = analyse({"a": one}, samples=50, draws=5), analyse({"b": two, "a": one}, samples=50, draws=5)
     skip = "frequency correlation"  # of all outputs together
+    nothing = {"difference": None, "difference_low": None, "difference_high": None}
     assert {k: v for k, v in alone.systems[0].figures.items() if k != skip} == {
-        k: v for k, v in together.systems[1].figures.items() if k != skip
+        k: replace(v, **nothing) for k, v in together.systems[1].figures.items() if k != skip
     }
 
 

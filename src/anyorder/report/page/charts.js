@@ -39,12 +39,17 @@ export function dotChart(rows, domain) {
   return chart;
 }
 
-/** "0.63 [0.60, 0.66], by chance 0.00" */
+/** "0.63 [0.60, 0.66], by chance 0.00; less the first system's 0.12 [0.09, 0.15]" */
 export function told(figure, digits = 2) {
   if (!figure || figure.value === null || figure.value === undefined) return "no figure";
   const interval = figure.low == null ? "" : ` [${number(figure.low, digits)}, ${number(figure.high, digits)}]`;
   const chance = figure.null == null ? "" : `, by chance ${number(figure.null, digits)}`;
-  return number(figure.value, digits) + interval + chance;
+  return number(figure.value, digits) + interval + chance + difference(figure, digits);
+}
+
+function difference(figure, digits) {
+  if (figure.difference == null || figure.difference_low == null) return "";
+  return `; less the first system's ${number(figure.difference, digits)} [${number(figure.difference_low, digits)}, ${number(figure.difference_high, digits)}]`;
 }
 
 /** The part of the axis that a set of figures needs: shares and correlations have their own, others what they span. */

@@ -1,0 +1,58 @@
+"""The README's table of BLEU, from what `anyorder evaluate --json` wrote.
+
+    python scripts/results_table.py recipes/de-en/results
+
+Orders called NAME, NAME-seed-2, NAME-seed-3 differ in nothing but the seed that they were learned with: below the first
+a row gives the mean and the standard deviation of the three. The best order of a column is bold.
+"""
+
+import argparse
+import json
+import re
+import statistics
+from pathlib import Path
+
+COLUMNS = [(direction, split) for direction in ("de-en", "en-de") for split in ("dev", "test")]
+HEADER = "| order | De→En dev ≤30 | dev | test ≤30 | test | En→De dev ≤30 | dev | test ≤30 | test |"
+
+
+def read(folder: Path) -> dict[str, list[float]]:
+    """BLEU by order, a number for each column."""
+    found: dict[str, list[float]] = {}
+    for direction, split in COLUMNS:
+        table = json.loads((folder / f"{split}.{direction}.gold.json").read_text(encoding="utf-8"))
+        for limit in (30, None):
+            for row in table["rows"]:
+                if row["max_length"] == limit:
+                    found.setdefault(row["order"], []).append(row["bleu"])
+    return found
+
+
+def lines(scores: dict[str, list[float]]) -> list[str]:
+    """The table, line by line."""
+    families: dict[str, list[list[float]]] = {}
+    for order, values in scores.items():
+        families.setdefault(re.sub(r"[:-]seed-\d+$", "", order), []).append(values)
+    best = [max(column) for column in zip(*(values[0] for values in families.values()), strict=True)]
+    table = [HEADER, "|---" * 9 + "|"]
+    for name, seeds in families.items():
+        cells = [
+            f"**{value:.2f}**" if value == top else f"{value:.2f}" for value, top in zip(seeds[0], best, strict=True)
+        ]
+        table.append(f"| `{name}` | {' | '.join(cells)} |")
+        if len(seeds) > 1:
+            spread = [
+                f"{statistics.mean(column):.2f} ± {statistics.stdev(column):.2f}" for column in zip(*seeds, strict=True)
+            ]
+            table.append(f"| *{len(seeds)} seeds* | {' | '.join(spread)} |")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    print("\n".join(lines(read(parser.parse_args().results))))
+
+
+if __name__ == "__main__":
+    main()
