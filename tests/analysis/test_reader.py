@@ -32,6 +32,9 @@ def test_tokens_and_steps_are_enough(tmp_path: Path) -> None:
     [
         ("", "not JSON"),
         ("{", "not JSON"),
+        ("[" * 100_000, "lists in lists without end"),
+        (r'{"tokens": ["a", "\ud800"], "steps": [1, 2]}', "half of a surrogate pair"),
+        (r'{"tokens": ["a"], "steps": [1], "source": "\udfff"}', "half of a surrogate pair"),
         ("[1]", "expected an object with tokens and steps"),
         ('{"steps": [1]}', "tokens is missing, expected a list"),
         ('{"tokens": ["a"]}', "steps is missing, expected a list"),

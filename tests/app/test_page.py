@@ -231,6 +231,22 @@ def test_a_link_brings_everything_back(tab: Any, chromium: Any, origin: str) -> 
         assert other.locator(".views h3").all_text_contents() == ["outer-in:stride=2"]
 
 
+def test_a_long_sentence_from_a_link_is_seen_whole(chromium: Any, origin: str) -> None:
+    whole = "() => { const box = document.querySelector('textarea'); return box.scrollHeight <= box.clientHeight; }"
+    with open_tab(chromium, origin) as tab:
+        tab.set_viewport_size({"width": 700, "height": 900})
+        tab.goto(f"{origin}/#text={'Ein+Hund+und+noch+' * 7}ein+Hund&model=small&direction=de-en")
+        tab.reload()
+        tab.get_by_label("Sentence").wait_for()
+        tab.wait_for_function(whole)
+        tall = tab.get_by_label("Sentence").bounding_box()["height"]
+        tab.set_viewport_size({"width": 360, "height": 900})  # a phone that is turned
+        tab.wait_for_function(f"() => document.querySelector('textarea').clientHeight > {tall}")
+        tab.wait_for_function(whole)
+        tab.locator(".trouble:not(:empty)").wait_for()  # more subwords than the little model takes
+        tab.told.clear()
+
+
 def test_markup_stays_text(tab: Any) -> None:
     text = "<script>document.title = 'x'</script><img src=x onerror=alert(1)>"
     translate(tab, text, 4, ("margin",))

@@ -1,6 +1,7 @@
 """The verb `analyze`, from files to tables."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,15 +65,20 @@ def test_tables_and_json(files: Path, capsys: pytest.CaptureFixture[str], monkey
         (["--figures", "{}/trees"], "is a file, expected a folder"),
         (["--json", "{}/nowhere/out.json"], "cannot be written"),
         (["--tagger", "xx_nothing"], "spaCy"),
+        (["--json", "{}/out", "--html", "{0}/../{0.name}/out"], "is the file of --json as well"),
+        (["--json", "{}/paper.jsonl"], "would replace a file that is read"),
+        (["--reference", "{}/reference", "--html", "{}/reference"], "would replace a file that is read"),
     ],
 )
 def test_wrong_input(files: Path, capsys: pytest.CaptureFixture[str], arguments: list[object], expected: str) -> None:
     before = sorted(files.iterdir())
+    content = [file.read_bytes() for file in before]
     assert run(files, *(str(one).format(files) for one in arguments)) == 2
     error = capsys.readouterr().err
     assert expected in error
     assert error.count("\n") == 1
     assert sorted(files.iterdir()) == before
+    assert [file.read_bytes() for file in before] == content
 
 
 def test_report_and_figures_get_the_analysis(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +106,20 @@ def test_report_and_figures_get_the_analysis(files: Path, monkeypatch: pytest.Mo
 def test_nothing_to_analyse(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze"]) == 2
     assert "nothing to analyse" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", ["40", "80", "120"])
+def test_nothing_is_cut_off_in_a_narrow_terminal(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    (files / "paper.jsonl").rename(files / "an-order-with-quite-a-long-name-and-many-figures.jsonl")
+    named = [str(file) for file in sorted(files.glob("*.jsonl"))]
+    assert main(["analyze", *named, "--tagger", "none", "--samples", "50", "--draws", "5"]) == 0
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert len(set(re.findall(r"\d±\S*", shown))) > 10
+    assert all(re.fullmatch(r"\d±\d?\d?\.\d+", one) for one in re.findall(r"\d±\S*", shown))
 
 
 def test_nothing_is_cut_off_in_a_file(

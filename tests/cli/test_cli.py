@@ -185,7 +185,7 @@ def wrong(folder: Path, tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "sample": (["evaluate", *model, *json_out], "comes without a sample"),
         "limit": (["evaluate", *model, *json_out, *test, "--max-length", "thirty"], "--max-length 'thirty'"),
         "too tight": (["evaluate", *model, *json_out, *test, "--max-length", "1"], "no pair has at most 1"),
-        "against": (["evaluate", *model, *json_out, *test, "--orders", "margin", "--against", "l2r"], "unknown order to compare with 'l2r'"),
+        "against": (["evaluate", *model, *json_out, *test, "--orders", "margin", "--against", "l2r"], "--against 'l2r': is not among --orders (margin)"),
         "store": (["train", "--data", folder, "--out", out, "--run.steps", 1], "not a prepared store"),
         "endless": (["train", "--data", folder, "--out", out], "say how long to train"),
         "type": (["train", "--data", folder, "--out", out, "--shape.width", "wide"], "--shape.width: expected int"),

@@ -1,10 +1,15 @@
+import io
+import re
+from dataclasses import replace
+
 import pytest
+from rich.console import Console
 
 from anyorder.data.vocab import Vocabulary
 from anyorder.errors import InputError
 from anyorder.evaluation.bleu import corpus_bleu, corpus_chrf
 from anyorder.evaluation.tables import Pairs, encode_pairs, evaluate
-from anyorder.report.terminal import evaluation_table
+from anyorder.report.terminal import evaluation_tables
 from anyorder.translator import Translator
 from tests.conftest import tiny, toy_pairs
 
@@ -53,7 +58,7 @@ def test_json_has_the_agreed_shape(translator: Translator, pairs: Pairs) -> None
     assert told["rows"][1]["p_values"] == {}
     assert "length:gold" in told["signature"]
     assert "tok:moses" in told["signature"]
-    assert evaluation_table(table).row_count == 2
+    assert evaluation_tables(table, 80)[0].row_count == 2
 
 
 def test_several_orders_to_compare_with(translator: Translator, pairs: Pairs) -> None:
@@ -64,8 +69,33 @@ def test_several_orders_to_compare_with(translator: Translator, pairs: Pairs) ->
         for row, other in zip(together.rows, alone.rows, strict=True):
             assert set(row.p_values) == set(ORDERS) - {row.order}
             assert row.p_values.get(baseline) == other.p_values.get(baseline)
-    headers = [str(column.header) for column in evaluation_table(together).columns]
-    assert [header for header in headers if header.startswith("p ")] == [f"p {order}" for order in ORDERS]
+    (table,) = evaluation_tables(together, 160)
+    heads = [str(column.header).replace("\n", "") for column in table.columns]
+    assert [head for head in heads if head.startswith("p")] == [f"p{order}" for order in ORDERS]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 160])
+def test_numbers_are_shown_whole_in_any_width(translator: Translator, pairs: Pairs, width: int) -> None:
+    orders = [*ORDERS, "easy-first:logp=1,negent=0.9"]
+    result = evaluate(translator, pairs, "de-en", [*orders, ORDERS[0]], [30, None], against=orders, samples=20)
+    assert [row.order for row in result.rows] == orders * 2
+    screen = Console(width=width, record=True, file=io.StringIO())
+    for table in evaluation_tables(result, width):
+        screen.print(table)
+    shown = screen.export_text()
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= width
+    for row in result.rows:
+        for number in (f"{row.bleu:.2f}", f"{row.chrf:.1f}", *(f"{value:.3f}" for value in row.p_values.values())):
+            assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", shown)
+
+
+def test_names_are_not_markup(translator: Translator, pairs: Pairs) -> None:
+    result = evaluate(translator, pairs, "de-en", ["margin", "left-to-right"], samples=20)
+    renamed = replace(result, rows=[replace(row, order=f"[red]{row.order}", p_values={}) for row in result.rows])
+    screen = Console(width=80, record=True, file=io.StringIO())
+    screen.print(*evaluation_tables(renamed, 80))
+    assert "[red]margin" in screen.export_text()
 
 
 def test_sentences_beyond_the_limit_may_be_longer_than_the_model(translator: Translator) -> None:
@@ -79,5 +109,5 @@ def test_sentences_beyond_the_limit_may_be_longer_than_the_model(translator: Tra
 def test_impossible_requests(translator: Translator, pairs: Pairs) -> None:
     with pytest.raises(InputError, match="no pair has at most 1"):
         evaluate(translator, pairs, "de-en", ORDERS, [1])
-    with pytest.raises(InputError, match="unknown order to compare with 'uniform'"):
+    with pytest.raises(InputError, match="'uniform': is not among those evaluated"):
         evaluate(translator, pairs, "de-en", ORDERS, against=["margin", "uniform"])

@@ -295,8 +295,22 @@ def test_the_address_remembers_sentence_step_and_view(opened: Opened) -> None:
     tab.get_by_role("tab", name="Corpus").click()
     tab.wait_for_timeout(400)
     assert tab.url.split("#")[1] == "sentence=3&view=corpus"
+    opened(make_systems(9), address="#sentence=2.5&step=1.5")
     opened(make_systems(9), address="#sentence=400&step=x&view=nothing")
     assert tab.locator(".source").text_content() == "Satz Nummer 9"
+
+
+def test_a_small_difference_is_not_rounded_to_none(opened: Opened) -> None:
+    systems = make_systems(6)
+    analysis = make_analysis(systems)
+    told = {"difference": -0.000939, "difference_low": -0.001835, "difference_high": -0.000218}
+    analysis["systems"][1]["figures"]["edge share"] = {**analysis["systems"][1]["figures"]["edge share"], **told}
+    tab = opened(systems, analysis)
+    tab.get_by_role("tab", name="Corpus").click()
+    titles = tab.locator("table.figures td").evaluate_all("all => all.map((one) => one.title)")
+    assert [one for one in titles if "less the first system's −0.0009 [−0.0018, −0.0002]" in one]
+    hovers = tab.locator(".value").evaluate_all("all => all.map((one) => one.title)")
+    assert [one for one in hovers if "less the first system's −0.0009 [−0.0018, −0.0002]" in one]
 
 
 def test_the_corpus_shows_figures_with_intervals_and_null(opened: Opened) -> None:

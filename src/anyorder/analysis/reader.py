@@ -68,6 +68,8 @@ def _trajectory(line: str) -> Trajectory:
         value = json.loads(line)
     except ValueError as error:
         raise ValueError(f"not JSON ({error})") from None
+    except RecursionError:
+        raise ValueError("lists in lists without end") from None
     if not isinstance(value, dict):
         raise ValueError("expected an object with tokens and steps")
     tokens, steps = (_list(value, name) for name in ("tokens", "steps"))
@@ -84,6 +86,8 @@ def _trajectory(line: str) -> Trajectory:
     for name, one in text.items():
         if not isinstance(one, str):
             raise ValueError(f"{name} is not text")
+    if any("\ud800" <= character <= "\udfff" for one in (*tokens, *text.values()) for character in one):
+        raise ValueError("half of a surrogate pair (\\ud800 to \\udfff) is no character")
     text["text"] = text["text"] or " ".join(join_subwords(tokens)[0])
     return Trajectory(tokens=tokens, steps=steps, logprobs=logprobs, length=len(tokens), **text)
 

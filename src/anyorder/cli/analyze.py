@@ -7,7 +7,7 @@ from anyorder import progress
 from anyorder.analysis.linguistics import choose_parser, read_trees
 from anyorder.analysis.reader import read_systems
 from anyorder.analysis.summary import analyse
-from anyorder.cli.start import check_folder, whole_file
+from anyorder.cli.start import check_apart, check_folder, whole_file
 from anyorder.data.corpus import read_lines
 from anyorder.errors import InputError, check_number
 from anyorder.report.terminal import analysis_tables
@@ -47,6 +47,7 @@ def analyze(
         raise InputError("nothing to analyse: give the files that 'anyorder translate --json FILE' wrote")
     check_number("--samples", samples, least=20)
     check_number("--draws", draws, least=1)
+    check_apart({"--json": json, "--html": html}, [*map(Path, input), reference, trees])
     if figures is not None:
         check_folder(figures)
     systems = read_systems([Path(name) for name in input])
@@ -68,7 +69,7 @@ def analyze(
 
             draw(told, figures)
     screen = progress.Screen()
-    for table in analysis_tables(result):
+    for table in analysis_tables(result, screen.width):
         screen.print(table)
     for note in result.notes:
         screen.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)

@@ -4,7 +4,7 @@ import json as json_format
 from pathlib import Path
 
 from anyorder import progress
-from anyorder.cli.start import Device, open_translator, whole_file
+from anyorder.cli.start import Device, check_apart, open_translator, whole_file
 from anyorder.data.corpus import read_parallel
 from anyorder.decoding.manner import Manner
 from anyorder.errors import InputError, check_number
@@ -14,7 +14,7 @@ from anyorder.evaluation.tables import evaluate as evaluate_orders
 from anyorder.model.checkpoint import find
 from anyorder.orders import make_order, split_orders
 from anyorder.orders.learned import default_order
-from anyorder.report.terminal import evaluation_table
+from anyorder.report.terminal import evaluation_tables
 from anyorder.translator import direction_languages
 
 ALL = "left-to-right,right-to-left,uniform,outer-in:stride=1,outer-in:stride=2,outer-in:stride=3,"
@@ -62,14 +62,18 @@ def evaluate(
         batch_tokens: Target tokens under way together; results do not depend on it.
         json: Also write the table to this file.
     """
-    names = split_orders(orders or ALL)
+    names = list(dict.fromkeys(split_orders(ALL if orders is None else orders, "--orders")))
     for name in names:
         make_order(name)
-    compared_with = split_orders(against) if against else []
+    compared_with = [] if against is None else split_orders(against, "--against")
+    for name in compared_with:
+        if name not in names and (orders is not None or name != "learned"):
+            raise InputError(f"--against '{name}': is not among --orders ({', '.join(names)})")
     how = Manner.of(names[0], budget, length, seed, batch_tokens)
     limits = [_limit(part) for part in max_length.split(",")]
     check_number("--limit", limit, least=1)
     check_number("--samples", samples, least=20)
+    check_apart({"--json": json}, [source, reference])
     if (source is None) != (reference is None):
         raise InputError("--source and --reference go together")
     with whole_file(json) as file:
@@ -95,8 +99,9 @@ def evaluate(
             file.write(json_format.dumps(result.as_json(), indent=2) + "\n")
     if progress.is_main_process():
         screen = progress.Screen()
-        screen.print(evaluation_table(result))
-        screen.print(result.signature, highlight=False, soft_wrap=True)
+        for table in evaluation_tables(result, screen.width):
+            screen.print(table)
+        screen.print(result.signature, highlight=False, markup=False, soft_wrap=True)
 
 
 def _limit(text: str) -> int | None:

@@ -1,7 +1,7 @@
 """What several verbs do before they begin."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal
@@ -45,6 +45,20 @@ def check_folder(folder: Path) -> None:
         raise InputError(f"{folder}: {place} is a file, expected a folder")
     if not os.access(place, os.W_OK | os.X_OK):
         raise InputError(f"{folder}: {place} may not be written")
+
+
+def check_apart(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
+    """Whether files to write, by option, are different ones and none is also read."""
+    read = {file.resolve() for file in inputs if file is not None}
+    taken: dict[Path, str] = {}
+    for option, file in outputs.items():
+        if file is None or (file.exists() and not file.is_file()):  # such as /dev/stdout
+            continue
+        if file.resolve() in read:
+            raise InputError(f"{option} {file}: would replace a file that is read")
+        if file.resolve() in taken:
+            raise InputError(f"{option} {file}: is the file of {taken[file.resolve()]} as well")
+        taken[file.resolve()] = option
 
 
 @contextmanager

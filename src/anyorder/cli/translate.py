@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from anyorder import progress
-from anyorder.cli.start import Device, open_translator, whole_file
+from anyorder.cli.start import Device, check_apart, open_translator, whole_file
 from anyorder.data.corpus import decode_lines, read_lines
 from anyorder.decoding.manner import Manner
 from anyorder.decoding.trajectory import Trajectory
@@ -53,16 +53,19 @@ def translate(
         device: Where to run.
         batch_tokens: Target tokens under way together; results do not depend on it.
     """
-    how = Manner.of(order or "margin", budget, length, seed, batch_tokens)
+    how = Manner.of("margin" if order is None else order, budget, length, seed, batch_tokens)
     if (length == "gold") != (reference is not None):
         raise InputError("--length gold and --reference FILE go together")
+    check_apart({"--json": json}, [*map(Path, input), reference])
     lines, name = _open(input)
     references = read_lines(reference) if reference else None
     with whole_file(json) as file:
         translator = open_translator(model, device)
         source, target = direction_languages(translator.model, direction)
         how = how.with_order(
-            make_order(order or default_order(translator.model, direction)).bind(translator.model, direction)
+            make_order(default_order(translator.model, direction) if order is None else order).bind(
+                translator.model, direction
+            )
         )
         with progress.bar("translating", unit="sentences") as bar:
             done = 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from anyorder.decoding.engine import Filled
 from anyorder.decoding.manner import Manner, signature
-from anyorder.errors import InputError, unknown
+from anyorder.errors import InputError
 from anyorder.evaluation.bleu import bleu_signature, corpus_bleu, corpus_chrf
 from anyorder.evaluation.significance import Test, p_values
 from anyorder.orders import make_order
@@ -99,11 +99,12 @@ def evaluate(
     A limit takes the pairs with at most so many subwords on both sides. A sentence is decoded once however many limits
     it is within. `how` gives budget, length (gold if not given) and seed; its order does not matter.
     """
+    orders = list(dict.fromkeys(orders))
     how = how or Manner.of(orders[0], length="gold")
     against = list(dict.fromkeys(against)) or [orders[0]]
     for order in against:
         if order not in orders:
-            raise unknown("order to compare with", order, orders)
+            raise InputError(f"order to compare with '{order}': is not among those evaluated ({', '.join(orders)})")
     bound = {order: make_order(order).bind(translator.model, direction) for order in orders}
     limits = sorted(set(max_lengths), key=lambda limit: (limit is None, limit))
     longest = pairs.longest

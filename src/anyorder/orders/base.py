@@ -128,7 +128,7 @@ def make_order(name: str) -> Order:
     return order
 
 
-def split_orders(names: str) -> list[str]:
+def split_orders(names: str, option: str = "") -> list[str]:
     """A comma-separated list in which an order's own options may contain commas.
 
     >>> split_orders("left-to-right,easy-first:logp=1,negent=0.9,margin")
@@ -141,5 +141,5 @@ def split_orders(names: str) -> list[str]:
         else:
             found.append(part)
     if not found:
-        raise InputError("no order given")
+        raise InputError(f"{option}: no order given".lstrip(": "))
     return found

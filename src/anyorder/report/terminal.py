@@ -1,10 +1,13 @@
 """What the command line prints: tables and sentences filling up."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from rich import box
+from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from anyorder.analysis.shape import LABELS
 from anyorder.analysis.summary import Analysis, Figure
@@ -59,36 +62,75 @@ def _bracketed(tokens: Sequence[str], steps: Sequence[int], now: int) -> str:
     return " ".join(shown)
 
 
-def evaluation_table(evaluation: Evaluation) -> Table:
-    """One row an order, one group of columns a length limit."""
-    limits = list(dict.fromkeys(row.max_length for row in evaluation.rows))
-    count = {row.max_length: row.sentences for row in evaluation.rows}
-    told = "; ".join(f"{_limit(limit)}: {count[limit]:,} sentences" for limit in limits)
+def evaluation_tables(evaluation: Evaluation, width: int) -> list[Table]:
+    """One row an order, one group of columns a length limit; as many tables as fit the width."""
     orders = list(dict.fromkeys(row.order for row in evaluation.rows))
+    limits = list(dict.fromkeys(row.max_length for row in evaluation.rows))
+    of: dict[tuple[str, int | None], Score] = {(row.order, row.max_length): row for row in evaluation.rows}
+    counts = "; ".join(f"{_limit(limit)}: {_number_of(of[orders[0], limit].sentences, 'sentence')}" for limit in limits)
     against = [order for order in orders if any(order in row.p_values for row in evaluation.rows)]
     compared = f", p-values against {', '.join(against)}" if against else ""
-    title = f"{evaluation.direction}{compared} ({told})"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("order", no_wrap=True)
-    of: dict[tuple[str, int | None], Score] = {(row.order, row.max_length): row for row in evaluation.rows}
-    best = {limit: max(row.bleu for row in evaluation.rows if row.max_length == limit) for limit in limits}
+    groups: dict[str, list[Column]] = {}
     for limit in limits:
-        table.add_column(f"BLEU {_limit(limit)}", justify="right")
-        table.add_column("chrF", justify="right")
-        for order in against:
-            table.add_column("p" if len(against) == 1 else f"p {order}", justify="right", overflow="fold")
-        table.add_column("sent/s", justify="right")
-    for order in orders:
-        cells = [order]
-        for limit in limits:
-            row = of[order, limit]
-            bleu = f"{row.bleu:.2f}"
-            cells.append(f"[bold]{bleu}[/bold]" if row.bleu == best[limit] else bleu)
-            cells.append(f"{row.chrf:.1f}")
-            cells += [f"{row.p_values[one]:.3f}" if one in row.p_values else "–" for one in against]
-            cells.append(f"{row.sentences / row.seconds:,.0f}" if row.seconds else "")
-        table.add_row(*cells)
-    return table
+        rows = [of[order, limit] for order in orders]
+        best = max(row.bleu for row in rows)
+        bleu = [f"[bold]{row.bleu:.2f}[/bold]" if row.bleu == best else f"{row.bleu:.2f}" for row in rows]
+        group: list[Column] = [(f"BLEU\n{_limit(limit)}", bleu), ("chrF", [f"{row.chrf:.1f}" for row in rows])]
+        for one in against:
+            p_values = [f"{row.p_values[one]:.3f}" if one in row.p_values else "–" for row in rows]
+            group.append(("p" if len(against) == 1 else f"p\n{_broken(one)}", p_values))
+        group.append(("sent/s", [f"{row.sentences / row.seconds:,.0f}" if row.seconds else "" for row in rows]))
+        groups[_limit(limit)] = group
+    return _fitting(f"{evaluation.direction}{compared} ({counts})", "order", orders, groups, width)
+
+
+Column = tuple[str, Sequence[str]]
+"""A heading (plain, its lines stay lines) and cells (in rich's markup)."""
+
+
+def _fitting(
+    title: str, head: str, names: Sequence[str], groups: Mapping[str, Sequence[Column]], width: int
+) -> list[Table]:
+    """Groups of numbers beside names, in as many tables as fit the width: numbers are never cut, long names are folded.
+
+    A group stays together where it can; a table that goes on is called by its group.
+    """
+    named = min(max(map(cell_len, (head, *names))), max(12, width // 2))
+    parts: list[tuple[str, list[Column]]] = [(title, [])]
+    room = width - named - 2
+    for called, columns in groups.items():
+        needs = [_width(column) + 2 for column in columns]
+        for i, (column, need) in enumerate(zip(columns, needs, strict=True)):
+            if parts[-1][1] and room < (need if i else sum(needs)):
+                parts.append((called, []))
+                room = width - named - 2
+            parts[-1][1].append(column)
+            room -= need
+    tables = []
+    for called, columns in parts:
+        table = Table(title=escape(called), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table.collapse_padding = True
+        table.add_column(escape(head), overflow="fold", max_width=named)
+        for heading, _ in columns:
+            table.add_column(escape(heading), justify="right", no_wrap=True)
+        for row, name in enumerate(names):
+            table.add_row(escape(name), *(cells[row] for _, cells in columns))
+        tables.append(table)
+    return tables
+
+
+def _width(column: Column) -> int:
+    heading, cells = column
+    return max([*map(cell_len, heading.split("\n")), *(Text.from_markup(cell).cell_len for cell in cells)])
+
+
+def _broken(name: str) -> str:
+    """A name as a heading: a new line after every joint."""
+    return re.sub(r"(?<=[-:,])(?=.)", "\n", name)
+
+
+def _number_of(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _limit(limit: int | None) -> str:
@@ -149,31 +191,26 @@ _SHEETS: dict[str, dict[str, str]] = {
 """What the terminal shows; the rest is in the JSON."""
 
 
-def analysis_tables(analysis: Analysis) -> list[Table]:
-    """One row a system and one for random orders; figures with half of their 95% intervals."""
-    tables: list[Table] = []
-    for title, columns in _SHEETS.items():
-        held = {name: head for name, head in columns.items() if any(name in one.figures for one in analysis.systems)}
-        rows = [(one.name, [one.figures.get(name) for name in held]) for one in analysis.systems]
-        tables.append(
-            _sheet(title if tables else f"{analysis.sentences:,} sentences: {title}", list(held.values()), rows)
-        )
+def analysis_tables(analysis: Analysis, width: int) -> list[Table]:
+    """One row a system and one for random orders, as many tables as fit the width; figures with half of their 95%
+    intervals."""
+    sheets = {
+        title: [(head, [one.figures.get(name) for one in analysis.systems]) for name, head in columns.items()]
+        for title, columns in _SHEETS.items()
+    }
     tags = list(dict.fromkeys(tag for one in analysis.systems for tag in one.by_tag or ()))[:6]
-    if tags:
-        rows = [(one.name, [(one.by_tag or {}).get(tag) for tag in tags]) for one in analysis.systems]
-        tables.append(_sheet("relative step by part of speech", tags, rows))
+    sheets["relative step by part of speech"] = [
+        (tag, [(one.by_tag or {}).get(tag) for one in analysis.systems]) for tag in tags
+    ]
+    names = [*(one.name for one in analysis.systems), "random"]
+    tables: list[Table] = []
+    for title, sheet in sheets.items():
+        held = [(head, figures) for head, figures in sheet if any(one is not None for one in figures)]
+        if held:
+            columns = [(head, [*map(_figure, figures), f"[dim]{_random(figures)}[/dim]"]) for head, figures in held]
+            told = title if tables else f"{_number_of(analysis.sentences, 'sentence')}: {title}"
+            tables += _fitting(told, "system", names, {title: columns}, width)
     return tables
-
-
-def _sheet(title: str, heads: Sequence[str], rows: Sequence[tuple[str, Sequence[Figure | None]]]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("system", no_wrap=True)
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
-    for name, figures in rows:
-        table.add_row(escape(name), *(_figure(one) for one in figures))
-    table.add_row("random", *(_random([figures[i] for _, figures in rows]) for i in range(len(heads))), style="dim")
-    return table
 
 
 def _figure(one: Figure | None) -> str:

@@ -49,7 +49,11 @@ export function told(figure, digits = 2) {
 
 function difference(figure, digits) {
   if (figure.difference == null || figure.difference_low == null) return "";
-  return `; less the first system's ${number(figure.difference, digits)} [${number(figure.difference_low, digits)}, ${number(figure.difference_high, digits)}]`;
+  const all = [figure.difference, figure.difference_low, figure.difference_high];
+  const least = Math.min(...all.map(Math.abs).filter((size) => size > 0));
+  const enough = Number.isFinite(least) ? Math.min(6, Math.max(digits, Math.ceil(-Math.log10(least)))) : digits; // an end must not become 0
+  const [value, low, high] = all.map((one) => number(one, enough));
+  return `; less the first system's ${value} [${low}, ${high}]`;
 }
 
 /** The part of the axis that a set of figures needs: shares and correlations have their own, others what they span. */

@@ -103,9 +103,21 @@ export function form(offered, onSubmit) {
     const length = [...text.value].length;
     counter.textContent = length ? `${length} / ${characters}` : "";
     counter.classList.toggle("over", length > characters);
+    grow();
+  }
+
+  function grow() {
     text.style.height = "auto";
     text.style.height = `${Math.min(220, text.scrollHeight + 2)}px`;
   }
+
+  // Before it stands in the page, and when a phone is turned, its lines are others.
+  let wide = 0;
+  new ResizeObserver(() => {
+    if (text.clientWidth === wide) return;
+    wide = text.clientWidth;
+    grow();
+  }).observe(text);
 
   function suggest() {
     const all = EXAMPLES[direction.split("-")[0]] ?? EXAMPLES.en;

@@ -245,8 +245,8 @@ function sentencesView(corpus) {
   /** Shows what the address names; the first sentence where it names none. */
   function follow() {
     const said = address();
-    const wanted = Math.min(corpus.count, Math.max(1, Number(said.get("sentence")) || 1)) - 1;
-    const step = said.has("sentence") && said.get("step") ? Number(said.get("step")) || 0 : undefined;
+    const wanted = Math.min(corpus.count, Math.max(1, Math.trunc(Number(said.get("sentence"))) || 1)) - 1;
+    const step = said.has("sentence") && said.get("step") ? Math.trunc(Number(said.get("step"))) || 0 : undefined;
     state.chosen = wanted;
     arrange(true);
     choose(wanted, step);
