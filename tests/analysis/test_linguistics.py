@@ -1,6 +1,10 @@
 """Language and order: by hand on the paper's sentences, and against definitions spelled out on random ones."""
 
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -186,6 +190,75 @@ def test_spacy_tags_words_and_finds_constituents() -> None:
     assert again == annotated
     with pytest.raises(InputError, match="--tagger xx_nothing: no such spaCy model"):
         linguistics.choose_parser("xx_nothing", [])
+
+
+def tree(*children: object) -> SimpleNamespace:
+    """As stanza's: every word is a leaf below its tag."""
+    return SimpleNamespace(children=[one if isinstance(one, SimpleNamespace) else tree() for one in children])
+
+
+def test_stanza_tags_words_and_finds_constituents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its interface, without its models, which come over the network."""
+    asked: list[object] = []
+
+    class Pipeline:
+        def __init__(self, language: str, **how: object):
+            if language == "xx":
+                raise FileNotFoundError("Resources file not found\nand more")
+            assert how["tokenize_pretokenized"] is True
+            assert how["download_method"] is None  # nothing is fetched behind the user's back
+            assert how["processors"] == "tokenize,pos,constituency"
+
+        def __call__(self, sentences: list[list[str]]) -> SimpleNamespace:
+            asked.append(sentences)
+            words = [SimpleNamespace(upos=tag) for tag in ("DET", "ADJ", "NOUN", "VERB", "PUNCT")]
+            # (ROOT (S (NP (DT The) (JJ little) (NN dog)) (VP (VBZ sleeps)) (. .)))
+            whole = tree(tree(tree(tree("The"), tree("little"), tree("dog")), tree(tree("sleeps")), tree(".")))
+            return SimpleNamespace(sentences=[SimpleNamespace(words=words, constituency=whole)])
+
+    monkeypatch.setitem(sys.modules, "stanza", SimpleNamespace(Pipeline=Pipeline))
+    parser, notes = linguistics.choose_parser("stanza:en", [])
+    assert notes == []
+    sentence = ["The", "litt@@", "le", "dog", "sleeps", "."]
+    annotated, empty, again = parser([sentence, [], sentence])
+    assert annotated == again == Annotation(["DET", "ADJ", "NOUN", "VERB", "PUNCT"], [(0, 4)])
+    assert empty == Annotation([], [])
+    assert parser([sentence]) == [annotated]
+    assert asked == [[["The", "little", "dog", "sleeps", "."]]]  # once
+    with pytest.raises(InputError, match=r"stanza:xx: no such models .*download\('xx'\).*not found\)$"):
+        linguistics.choose_parser("stanza:xx", [])
+    monkeypatch.setitem(sys.modules, "stanza", None)
+    with pytest.raises(InputError, match="needs stanza"):
+        linguistics.choose_parser("stanza:en", [])
+
+
+def test_benepar_finds_constituents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A component of spaCy's; here one with its interface that says every second and third word are one."""
+    spacy = pytest.importorskip("spacy")
+    model = next((name for name in linguistics.MODELS if find_spec(name)), None)
+    if model is None:
+        pytest.skip("no English model of spaCy")
+    monkeypatch.setitem(sys.modules, "benepar", None)
+    with pytest.raises(InputError, match="needs benepar"):
+        linguistics.choose_parser(f"{model}+benepar_en3", [])
+    monkeypatch.setitem(sys.modules, "benepar", SimpleNamespace())
+
+    def component(nlp: object, name: str, model: str) -> Callable[[object], object]:
+        if model != "benepar_en3":
+            raise LookupError("\nResource not found")
+        return lambda document: document
+
+    spacy.Language.factory("benepar", default_config={"model": ""}, func=component)
+    spacy.tokens.Span.set_extension("constituents", getter=lambda span: iter([span, span[1:3]]), force=True)
+    try:
+        parser, _ = linguistics.choose_parser(f"{model}+benepar_en3", [])
+        (annotated,) = parser([["The", "litt@@", "le", "dog", "sees", "a", "house", "."]])
+        assert annotated.tags[:3] == ["DET", "ADJ", "NOUN"]
+        assert annotated.spans == [(1, 4)]
+        with pytest.raises(InputError, match=r"\+nothing: no such model .*download\('nothing'\)"):
+            linguistics.choose_parser(f"{model}+nothing", [])
+    finally:
+        spacy.tokens.Span.remove_extension("constituents")
 
 
 def test_trees_take_the_place_of_spans() -> None:

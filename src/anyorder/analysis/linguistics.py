@@ -7,9 +7,10 @@ what to sum over sentences: (K, sentences) numerators and (sentences,) denominat
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -283,29 +284,53 @@ def looks_english(words: Iterable[Sequence[str]]) -> bool:
 
 
 def choose_parser(tagger: str, sentences: Sequence[Sequence[str]]) -> tuple[Parser | None, list[str]]:
-    """A spaCy model by name, `none`, or `auto`: the English one if it is installed and the sentences look English.
+    """By name: `none`, a spaCy model, the same with a benepar model for constituents (`en_core_web_md+benepar_en3`),
+    `stanza:LANGUAGE`, or `auto`: the English model of spaCy if it is installed and the sentences look English.
 
     Also returns what to tell the user where `auto` found none.
     """
     if tagger == "none":
         return None, []
+    if tagger.startswith("stanza:"):
+        return stanza_parser(tagger.removeprefix("stanza:")), []
     if tagger != "auto":
-        return spacy_parser(tagger), []
-    model = next((name for name in MODELS if find_spec("spacy") and find_spec(name)), None)
+        model, _, benepar = tagger.partition("+")
+        return spacy_parser(model, benepar), []
+    found = next((name for name in MODELS if find_spec("spacy") and find_spec(name)), None)
     if not looks_english(join_subwords(one)[0] for one in sentences):
         return None, [
             "no parts of speech: the text does not look English; name a spaCy model of its language (--tagger)"
         ]
-    if model is None:
+    if found is None:
         return None, [f"no parts of speech and no spans of spaCy: {HOW_TO_INSTALL}"]
-    return spacy_parser(model), []
+    return spacy_parser(found), []
 
 
-def spacy_parser(model: str) -> Parser:
+Parsed = tuple[list[str], list[Span] | None]
+"""Parts of speech and constituents of words; None where the parser finds none."""
+
+
+def _once(parse: Callable[[list[tuple[str, ...]]], Iterable[Parsed]]) -> Parser:
+    """Sentences of words to annotations of subwords; sentences that occur again are not parsed again."""
+    known: dict[tuple[str, ...], Parsed] = {}
+
+    def annotations(sentences: Sequence[Sequence[str]]) -> list[Annotation]:
+        joined = [join_subwords(one) for one in sentences]
+        new = [words for words in dict.fromkeys(tuple(words) for words, _ in joined) if words and words not in known]
+        known.update(zip(new, parse(new) if new else (), strict=True))
+        made = []
+        for words_, numbers in joined:
+            tags, spans = known.get(tuple(words_), ([], []))
+            made.append(Annotation(tags, None if spans is None else spans_of_words(spans, numbers, len(words_))))
+        return made
+
+    return annotations
+
+
+def spacy_parser(model: str, benepar: str = "") -> Parser:
     """Tags and constituents by a spaCy pipeline, on our words: nothing is tokenised anew.
 
-    A constituent is the yield of a dependency subtree that is in one piece. Sentences that occur again are not parsed
-    again.
+    A constituent is the yield of a dependency subtree that is in one piece, or what a benepar model says.
     """
     try:
         import spacy
@@ -316,27 +341,71 @@ def spacy_parser(model: str) -> Parser:
         nlp = spacy.load(model, exclude=["ner", "lemmatizer"])
     except OSError:
         raise InputError(f"--tagger {model}: no such spaCy model is installed (English: {HOW_TO_INSTALL})") from None
-    known: dict[tuple[str, ...], tuple[list[str], list[Span]]] = {}
+    if benepar:
+        try:
+            import_module("benepar")  # which makes itself known to spaCy
 
-    def parse(sentences: Sequence[Sequence[str]]) -> list[Annotation]:
-        joined = [join_subwords(one) for one in sentences]
-        new = [words for words in dict.fromkeys(tuple(words) for words, _ in joined) if words and words not in known]
-        documents = nlp.pipe((Doc(nlp.vocab, words=list(words)) for words in new), batch_size=256)
-        for words, document in zip(new, documents, strict=True):
-            yields = {
-                (token.left_edge.i, token.right_edge.i + 1)
-                for token in document
-                if sum(1 for _ in token.subtree) == token.right_edge.i + 1 - token.left_edge.i
-            }
-            known[words] = [token.pos_ for token in document], sorted(yields)
-        made = []
-        for words_, numbers in joined:
-            tags, yields_ = known.get(tuple(words_), ([], []))
-            spans = spans_of_words(yields_, numbers, len(words_)) if nlp.has_pipe("parser") else None
-            made.append(Annotation(tags, spans))
-        return made
+            nlp.add_pipe("benepar", config={"model": benepar})
+        except ImportError:
+            raise InputError(f"--tagger {model}+{benepar}: needs benepar (pip install benepar)") from None
+        except (LookupError, OSError, ValueError) as error:
+            where = f"python -c \"import benepar; benepar.download('{benepar}')\""
+            raise InputError(f"--tagger {model}+{benepar}: no such model ({where}; {_line(error)})") from None
 
-    return parse
+    def parse(sentences: list[tuple[str, ...]]) -> Iterator[Parsed]:
+        for document in nlp.pipe((Doc(nlp.vocab, words=list(words)) for words in sentences), batch_size=256):
+            spans: set[Span] | None = None
+            if benepar:
+                spans = {(one.start, one.end) for sentence in document.sents for one in sentence._.constituents}
+            elif nlp.has_pipe("parser"):
+                spans = {
+                    (token.left_edge.i, token.right_edge.i + 1)
+                    for token in document
+                    if sum(1 for _ in token.subtree) == token.right_edge.i + 1 - token.left_edge.i
+                }
+            yield [token.pos_ for token in document], None if spans is None else sorted(spans)
+
+    return _once(parse)
+
+
+def stanza_parser(language: str) -> Parser:
+    """Tags and constituents by stanza, on our words."""
+    try:
+        import stanza
+    except ImportError:
+        raise InputError(f"--tagger stanza:{language}: needs stanza (pip install stanza)") from None
+    try:
+        nlp = stanza.Pipeline(
+            language,
+            processors="tokenize,pos,constituency",
+            tokenize_pretokenized=True,
+            download_method=None,
+            verbose=False,
+        )
+    except (OSError, ValueError) as error:
+        where = f"python -c \"import stanza; stanza.download('{language}')\""
+        raise InputError(f"--tagger stanza:{language}: no such models ({where}; {_line(error)})") from None
+
+    def parse(sentences: list[tuple[str, ...]]) -> Iterator[Parsed]:
+        for one in nlp([list(words) for words in sentences]).sentences:
+            yield [word.upos for word in one.words], sorted(_yields(one.constituency, 0)[1])
+
+    return _once(parse)
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _yields(tree: Any, start: int) -> tuple[int, set[Span]]:
+    """Where a tree that begins at a leaf ends, and the spans of its inner nodes."""
+    if not tree.children:
+        return start + 1, set()
+    end, found = start, set()
+    for child in tree.children:
+        end, below = _yields(child, end)
+        found |= below
+    return end, found | {(start, end)}
 
 
 def spans_of_words(spans: Iterable[Span], numbers: Sequence[int], words: int) -> list[Span]:

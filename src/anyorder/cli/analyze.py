@@ -34,8 +34,8 @@ def analyze(
         input: Files with one trajectory a line (plain, .gz, .xz).
         reference: Reference translations, one a line; adds BLEU of every sentence.
         trees: Bracketed trees, one a line, of any of the sentences: constituents are theirs, not spaCy's.
-        tagger: A spaCy model for parts of speech and constituents, auto (the English one, where it is installed and the
-            text looks English), or none.
+        tagger: What finds parts of speech and constituents: a spaCy model, auto (the English one, where it is installed
+            and the text looks English), SPACY+BENEPAR (constituents by a benepar model), stanza:LANGUAGE, or none.
         html: Write a report to look at in a browser.
         json: Write all figures to this file.
         figures: Write figures for publication into this folder (PDF, SVG, PNG).
