@@ -1,4 +1,6 @@
-from itertools import islice, pairwise
+import time
+from collections.abc import Iterator
+from itertools import count, islice, pairwise
 
 import numpy as np
 import pytest
@@ -115,3 +117,17 @@ def test_errors_in_the_thread_reach_the_reader() -> None:
     assert next(ahead) == 1
     with pytest.raises(ValueError, match="broken"):
         next(ahead)
+
+
+def test_closing_waits_for_the_thread() -> None:
+    def endless() -> Iterator[int]:
+        for item in count():
+            time.sleep(0.02)
+            yield item
+
+    for taken in (0, 3):
+        ahead = Ahead(endless(), depth=2)
+        assert [next(ahead) for _ in range(taken)] == list(range(taken))
+        ahead.close()
+        assert not ahead._thread.is_alive()
+        ahead.close()  # again does no harm

@@ -6,8 +6,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from typing import NoReturn
 
 from anyorder import __version__
 from anyorder.errors import InputError, unknown
@@ -28,7 +29,17 @@ VERBS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    arguments = sys.argv[1:] if arguments is None else arguments
+    parted = False
+    try:
+        code = _main(sys.argv[1:] if arguments is None else arguments)
+    finally:
+        parted = _part_from_other_processes()
+    if parted:
+        _leave(code)
+    return code
+
+
+def _main(arguments: list[str]) -> int:
     try:
         with _clean_up_when_terminated():
             code = _run(arguments)
@@ -49,8 +60,6 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    finally:
-        _part_from_other_processes()
 
 
 def _refuse(arguments: list[str], line: str) -> None:
@@ -98,11 +107,22 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
-def _part_from_other_processes() -> None:
-    """Close what `accelerate launch` or `torchrun` opened: its threads would abort a process that just ends."""
+def _part_from_other_processes() -> bool:
+    """Close what `accelerate launch` or `torchrun` opened, if they did."""
     distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return False
+    distributed.destroy_process_group()
+    return True
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process without taking Python apart: threads of the process group may still let go of what they held, and
+    a thread that asks for a Python that is no longer there aborts the process."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _overview() -> str:

@@ -112,7 +112,8 @@ class Ahead(Generic[Batch]):
     def __init__(self, items: Iterator[Batch], depth: int = 4):
         self._queue: Queue[tuple[Batch | None, BaseException | None]] = Queue(depth)
         self._closed = False
-        Thread(target=self._run, args=(items,), daemon=True).start()
+        self._thread = Thread(target=self._run, args=(items,), daemon=True)
+        self._thread.start()
 
     def _run(self, items: Iterator[Batch]) -> None:
         try:
@@ -131,10 +132,12 @@ class Ahead(Generic[Batch]):
         return item
 
     def close(self) -> None:
-        """Let the thread end."""
+        """Wait until the thread has ended: one that still runs when Python exits can take the process down."""
         self._closed = True
-        while not self._queue.empty():
-            self._queue.get_nowait()
+        while self._thread.is_alive():
+            while not self._queue.empty():
+                self._queue.get_nowait()
+            self._thread.join(0.01)
 
 
 MOST_TIMES = 1000
