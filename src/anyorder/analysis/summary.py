@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from anyorder.analysis import linguistics, shape
-from anyorder.analysis.linguistics import Parser, Ranks, Sum, Text, Trees
+from anyorder.analysis.linguistics import Ranks, Sum, Text
+from anyorder.analysis.parsers import Parser, Trees, annotate
 from anyorder.analysis.reader import check_systems
 from anyorder.analysis.shape import LABELS, Array, Ranked
 from anyorder.decoding.trajectory import Trajectory
@@ -101,8 +102,8 @@ def analyse(
 ) -> Analysis:
     """Measure systems that translated the same sentences.
 
-    `references` (plain text) add sentence BLEU, a `parser` (see `linguistics.spacy_parser`) parts of speech and
-    constituents, `trees` (see `linguistics.read_trees`) constituents of the sentences that have one.
+    `references` (plain text) add sentence BLEU, a `parser` (see `parsers.choose_parser`) parts of speech and
+    constituents, `trees` (see `parsers.read_trees`) constituents of the sentences that have one.
     `notes` are passed on.
     """
     count = check_systems(systems, references)
@@ -114,7 +115,7 @@ def analyse(
     with_tree = 0
     for name, made in systems.items():
         tokens = [one.tokens for one in made]
-        text = Text(tokens, linguistics.annotate(tokens, parser, trees))
+        text = Text(tokens, annotate(tokens, parser, trees))
         if trees is not None and text.annotations is not None:
             with_tree += sum(one.spans is not None for one in text.annotations)
         one, own_rows = _system(name, made, text, text.frequencies(occurrences), references, compared, draws, seed)

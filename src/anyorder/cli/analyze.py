@@ -4,7 +4,7 @@ import json as json_format
 from pathlib import Path
 
 from anyorder import progress
-from anyorder.analysis.linguistics import choose_parser, read_trees
+from anyorder.analysis.parsers import choose_parser, read_trees
 from anyorder.analysis.reader import read_systems
 from anyorder.analysis.summary import analyse
 from anyorder.cli.start import check_apart, check_folder, whole_file
