@@ -103,6 +103,16 @@ def test_report_and_figures_get_the_analysis(files: Path, monkeypatch: pytest.Mo
     assert sorted(files.iterdir()) == before
 
 
+def test_links_in_circles(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "one").symlink_to(files / "two")
+    (files / "two").symlink_to(files / "one")
+    assert main(["analyze", str(files / "one"), "--tagger", "none", "--json", str(files / "out.json")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (files / "out.json").exists()
+    assert run(files, "--json", files / "one") == 0
+    assert json.loads((files / "one").read_text())["sentences"] == 3
+
+
 def test_nothing_to_analyse(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze"]) == 2
     assert "nothing to analyse" in capsys.readouterr().err

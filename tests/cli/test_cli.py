@@ -77,6 +77,16 @@ def test_translate_takes_a_sentence_a_file_or_standard_input(
     assert capsys.readouterr().out == from_file.splitlines()[0] + "\n"
 
 
+def test_a_sentence_may_be_longer_than_the_name_of_a_file(
+    folder: Path, basic: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = "der Hund " * 15 + " " * 300 + "."
+    assert run("translate", *basic, "--json", folder / "long.jsonl", sentence) == 0
+    assert json.loads((folder / "long.jsonl").read_text())["source"] == sentence
+    assert run("translate", *basic, sentence * 20) == 2
+    assert "the model has room for" in capsys.readouterr().err
+
+
 def test_translate_in_two_processes(folder: Path, basic: list[str]) -> None:
     outputs = []
     for processes in (1, 2):

@@ -29,7 +29,6 @@ VERBS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parted = False
     try:
         code = _main(sys.argv[1:] if arguments is None else arguments)
     finally:

@@ -49,16 +49,17 @@ def check_folder(folder: Path) -> None:
 
 def check_apart(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
     """Whether files to write, by option, are different ones and none is also read."""
-    read = {file.resolve() for file in inputs if file is not None}
-    taken: dict[Path, str] = {}
+    read = {os.path.realpath(file) for file in inputs if file is not None}  # links that go in circles do not stop it
+    taken: dict[str, str] = {}
     for option, file in outputs.items():
-        if file is None or (file.exists() and not file.is_file()):  # such as /dev/stdout
+        if file is None or (os.path.exists(file) and not os.path.isfile(file)):  # such as /dev/stdout
             continue
-        if file.resolve() in read:
+        place = os.path.realpath(file)
+        if place in read:
             raise InputError(f"{option} {file}: would replace a file that is read")
-        if file.resolve() in taken:
-            raise InputError(f"{option} {file}: is the file of {taken[file.resolve()]} as well")
-        taken[file.resolve()] = option
+        if place in taken:
+            raise InputError(f"{option} {file}: is the file of {taken[place]} as well")
+        taken[place] = option
 
 
 @contextmanager

@@ -101,10 +101,10 @@ def _open(given: list[str]) -> tuple[Iterator[str], str]:
         return decode_lines(sys.stdin.buffer, "standard input"), "standard input"
     if len(given) == 1:
         path = Path(given[0])
-        if path.is_dir():
+        if os.path.isdir(path):  # unlike Path's, it takes a sentence longer than any name of a file
             raise InputError(f"{path}: is a folder, expected a text file or a sentence")
         looks_like_path = " " not in given[0] and (os.sep in given[0] or path.suffix in _SUFFIXES)
-        if looks_like_path or path.is_file():
+        if looks_like_path or os.path.isfile(path):
             return read_lines(path), str(path)
     return iter(_single_lines(given)), "input"
 

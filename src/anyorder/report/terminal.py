@@ -108,8 +108,9 @@ def _fitting(
             room -= need
     tables = []
     for called, columns in parts:
-        table = Table(title=escape(called), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        table.collapse_padding = True
+        table = Table(
+            title=escape(called), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+        )
         table.add_column(escape(head), overflow="fold", max_width=named)
         for heading, _ in columns:
             table.add_column(escape(heading), justify="right", no_wrap=True)
