@@ -65,6 +65,8 @@ def test_tables_and_json(files: Path, capsys: pytest.CaptureFixture[str], monkey
         (["--figures", "{}/trees"], "is a file, expected a folder"),
         (["--json", "{}/nowhere/out.json"], "cannot be written"),
         (["--tagger", "xx_nothing"], "spaCy"),
+        (["--table", "{}/table.txt"], "table.txt: expected a name that ends in .tex or .md"),
+        (["--table", "{}/table.md", "--html", "{}/table.md"], "is the file of --html as well"),
         (["--json", "{}/out", "--html", "{0}/../{0.name}/out"], "is the file of --json as well"),
         (["--json", "{}/paper.jsonl"], "would replace a file that is read"),
         (["--reference", "{}/reference", "--html", "{}/reference"], "would replace a file that is read"),
@@ -79,6 +81,17 @@ def test_wrong_input(files: Path, capsys: pytest.CaptureFixture[str], arguments:
     assert error.count("\n") == 1
     assert sorted(files.iterdir()) == before
     assert [file.read_bytes() for file in before] == content
+
+
+def test_tables_for_a_paper(files: Path) -> None:
+    assert run(files, "--table", files / "table.tex", "--json", files / "out.json") == 0
+    table = (files / "table.tex").read_text()
+    assert table.count("\\begin{tabular}") == table.count("\\midrule\nrandom & ") > 2
+    outer = json.loads((files / "out.json").read_text())["systems"][2]["figures"]["kendall outer-in"]
+    assert f" & {outer['value']:.2f}" in next(line for line in table.splitlines() if line.startswith("outer & "))
+    assert "{[}bold{]} & " in table
+    assert table.startswith("% ± is half of the 95% interval")
+    assert "% [bold]: order:[bold]" in table
 
 
 def test_report_and_figures_get_the_analysis(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,8 +111,8 @@ def test_trace(folder: Path, basic: list[str], capsys: pytest.CaptureFixture[str
 
 
 def test_evaluate(folder: Path, basic: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    out = folder / "table.json"
-    arguments = ["--source", folder / "test.de.xz", "--reference", folder / "test.en", "--json", out]
+    out, paper = folder / "table.json", folder / "table.md"
+    arguments = ["--source", folder / "test.de.xz", "--reference", folder / "test.en", "--json", out, "--table", paper]
     arguments += ["--orders", "left-to-right,easy-first:logp=1,negent=0.9,margin", "--max-length", "40,none"]
     assert run("evaluate", *basic, *arguments, "--limit", 8, "--samples", 20) == 0
     table = json.loads(out.read_text())
@@ -121,6 +121,8 @@ def test_evaluate(folder: Path, basic: list[str], capsys: pytest.CaptureFixture[
     assert [row["max_length"] for row in table["rows"]] == [40] * 3 + [None] * 3
     assert table["rows"][-1]["sentences"] == 8
     assert table["signature"] in capsys.readouterr().out.replace("\n", "")
+    assert f"<!-- {table['signature']} -->" in paper.read_text()
+    assert "| order | BLEU ≤40 | chrF | p | BLEU all | chrF | p |\n" in paper.read_text()
 
 
 @pytest.mark.slow
@@ -194,6 +196,7 @@ def wrong(folder: Path, tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "alone": (["evaluate", *model, *json_out, "--source", folder / "test.de"], "--source and --reference go together"),
         "sample": (["evaluate", *model, *json_out], "comes without a sample"),
         "limit": (["evaluate", *model, *json_out, *test, "--max-length", "thirty"], "--max-length 'thirty'"),
+        "table": (["evaluate", *model, *json_out, *test, "--table", folder / "table.doc"], "expected a name that ends in .tex or .md"),
         "too tight": (["evaluate", *model, *json_out, *test, "--max-length", "1"], "no pair has at most 1"),
         "against": (["evaluate", *model, *json_out, *test, "--orders", "margin", "--against", "l2r"], "--against 'l2r': is not among --orders (margin)"),
         "store": (["train", "--data", folder, "--out", out, "--run.steps", 1], "not a prepared store"),

@@ -9,7 +9,8 @@ from anyorder.data.vocab import Vocabulary
 from anyorder.errors import InputError
 from anyorder.evaluation.bleu import corpus_bleu, corpus_chrf
 from anyorder.evaluation.tables import Pairs, encode_pairs, evaluate
-from anyorder.report.terminal import evaluation_tables
+from anyorder.report.sheets import evaluation_sheet
+from anyorder.report.terminal import tables
 from anyorder.translator import Translator
 from tests.conftest import tiny, toy_pairs
 
@@ -58,7 +59,7 @@ def test_json_has_the_agreed_shape(translator: Translator, pairs: Pairs) -> None
     assert told["rows"][1]["p_values"] == {}
     assert "length:gold" in told["signature"]
     assert "tok:moses" in told["signature"]
-    assert evaluation_tables(table, 80)[0].row_count == 2
+    assert tables(evaluation_sheet(table), 80)[0].row_count == 2
 
 
 def test_several_orders_to_compare_with(translator: Translator, pairs: Pairs) -> None:
@@ -69,7 +70,7 @@ def test_several_orders_to_compare_with(translator: Translator, pairs: Pairs) ->
         for row, other in zip(together.rows, alone.rows, strict=True):
             assert set(row.p_values) == set(ORDERS) - {row.order}
             assert row.p_values.get(baseline) == other.p_values.get(baseline)
-    (table,) = evaluation_tables(together, 160)
+    (table,) = tables(evaluation_sheet(together), 160)
     heads = [str(column.header).replace("\n", "") for column in table.columns]
     assert [head for head in heads if head.startswith("p")] == [f"p{order}" for order in ORDERS]
 
@@ -80,7 +81,7 @@ def test_numbers_are_shown_whole_in_any_width(translator: Translator, pairs: Pai
     result = evaluate(translator, pairs, "de-en", [*orders, ORDERS[0]], [30, None], against=orders, samples=20)
     assert [row.order for row in result.rows] == orders * 2
     screen = Console(width=width, record=True, file=io.StringIO())
-    for table in evaluation_tables(result, width):
+    for table in tables(evaluation_sheet(result), width):
         screen.print(table)
     shown = screen.export_text()
     assert "…" not in shown
@@ -94,7 +95,7 @@ def test_names_are_not_markup(translator: Translator, pairs: Pairs) -> None:
     result = evaluate(translator, pairs, "de-en", ["margin", "left-to-right"], samples=20)
     renamed = replace(result, rows=[replace(row, order=f"[red]{row.order}", p_values={}) for row in result.rows])
     screen = Console(width=80, record=True, file=io.StringIO())
-    screen.print(*evaluation_tables(renamed, 80))
+    screen.print(*tables(evaluation_sheet(renamed), 80))
     assert "[red]margin" in screen.export_text()
 
 

@@ -10,7 +10,9 @@ from anyorder.analysis.summary import analyse
 from anyorder.cli.start import check_apart, check_folder, whole_file
 from anyorder.data.corpus import read_lines
 from anyorder.errors import InputError, check_number
-from anyorder.report.terminal import analysis_tables
+from anyorder.report.paper import check_table, write_table
+from anyorder.report.sheets import analysis_sheets
+from anyorder.report.terminal import tables
 
 
 def analyze(
@@ -20,6 +22,7 @@ def analyze(
     tagger: str = "auto",
     html: Path | None = None,
     json: Path | None = None,
+    table: Path | None = None,
     figures: Path | None = None,
     samples: int = 1000,
     draws: int = 50,
@@ -38,6 +41,7 @@ def analyze(
             and the text looks English), SPACY+BENEPAR (constituents by a benepar model), stanza:LANGUAGE, or none.
         html: Write a report to look at in a browser.
         json: Write all figures to this file.
+        table: Write the tables for a paper: a file .tex (LaTeX, with booktabs) or .md (Markdown).
         figures: Write figures for publication into this folder (PDF, SVG, PNG).
         samples: Test sets drawn for the 95% intervals.
         draws: Test sets of shuffled orders, to compare with.
@@ -47,14 +51,15 @@ def analyze(
         raise InputError("nothing to analyse: give the files that 'anyorder translate --json FILE' wrote")
     check_number("--samples", samples, least=20)
     check_number("--draws", draws, least=1)
-    check_apart({"--json": json, "--html": html}, [*map(Path, input), reference, trees])
+    check_table(table)
+    check_apart({"--json": json, "--html": html, "--table": table}, [*map(Path, input), reference, trees])
     if figures is not None:
         check_folder(figures)
     systems = read_systems([Path(name) for name in input])
     references = list(read_lines(reference)) if reference else None
     known = read_trees(trees) if trees else None
     parser, notes = choose_parser(tagger, [one.tokens for made in systems.values() for one in made])
-    with whole_file(json) as file, whole_file(html) as page:
+    with whole_file(json) as file, whole_file(html) as page, whole_file(table) as paper:
         with progress.bar("measuring", len(systems), "systems") as bar:
             result = analyse(systems, references, known, parser, samples, draws, seed, notes, bar.advance)
         told = result.as_json()
@@ -64,13 +69,18 @@ def analyze(
             from anyorder.report.html import report_page
 
             page.write(report_page(systems, told, references, f"Orders: {', '.join(systems)}"))
+        sheets = analysis_sheets(result)
+        if paper and table:
+            spread = "± is half of the 95% interval; random: orders drawn by lot, the same sentences"
+            signatures = [f"{one.name}: {one.signature}" for one in result.systems if one.signature]
+            paper.write(write_table(sheets, table, [spread, *signatures, *result.notes]))
         if figures is not None:
             from anyorder.report.plots import figures as draw
 
             draw(told, figures)
     screen = progress.Screen()
-    for table in analysis_tables(result, screen.width):
-        screen.print(table)
+    for part in (part for sheet in sheets for part in tables(sheet, screen.width)):
+        screen.print(part)
     for note in result.notes:
         screen.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
 

@@ -14,7 +14,9 @@ from anyorder.evaluation.tables import evaluate as evaluate_orders
 from anyorder.model.checkpoint import find
 from anyorder.orders import make_order, split_orders
 from anyorder.orders.learned import default_order
-from anyorder.report.terminal import evaluation_tables
+from anyorder.report.paper import check_table, write_table
+from anyorder.report.sheets import evaluation_sheet, without_speed
+from anyorder.report.terminal import tables
 from anyorder.translator import direction_languages
 
 ALL = "left-to-right,right-to-left,uniform,outer-in:stride=1,outer-in:stride=2,outer-in:stride=3,"
@@ -38,6 +40,7 @@ def evaluate(
     device: Device = "auto",
     batch_tokens: int | None = None,
     json: Path | None = None,
+    table: Path | None = None,
 ) -> None:
     """Score orders on a test set.
 
@@ -61,6 +64,7 @@ def evaluate(
         device: Where to run.
         batch_tokens: Target tokens under way together; results do not depend on it.
         json: Also write the table to this file.
+        table: Also write it for a paper: a file .tex (LaTeX, with booktabs) or .md (Markdown).
     """
     names = list(dict.fromkeys(split_orders(ALL if orders is None else orders, "--orders")))
     for name in names:
@@ -73,10 +77,11 @@ def evaluate(
     limits = [_limit(part) for part in max_length.split(",")]
     check_number("--limit", limit, least=1)
     check_number("--samples", samples, least=20)
-    check_apart({"--json": json}, [source, reference])
+    check_table(table)
+    check_apart({"--json": json, "--table": table}, [source, reference])
     if (source is None) != (reference is None):
         raise InputError("--source and --reference go together")
-    with whole_file(json) as file:
+    with whole_file(json) as file, whole_file(table) as paper:
         translator = open_translator(model, device)
         from_language, to_language = direction_languages(translator.model, direction)
         if orders is None and default_order(translator.model, direction) == "learned":
@@ -97,10 +102,13 @@ def evaluate(
             )
         if file:
             file.write(json_format.dumps(result.as_json(), indent=2) + "\n")
+        sheet = evaluation_sheet(result)
+        if paper and table:
+            paper.write(write_table([without_speed(sheet)], table, [result.signature]))
     if progress.is_main_process():
         screen = progress.Screen()
-        for table in evaluation_tables(result, screen.width):
-            screen.print(table)
+        for part in tables(sheet, screen.width):
+            screen.print(part)
         screen.print(result.signature, highlight=False, markup=False, soft_wrap=True)
 
 
