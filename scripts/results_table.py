@@ -13,18 +13,21 @@ import statistics
 from pathlib import Path
 
 COLUMNS = [(direction, split) for direction in ("de-en", "en-de") for split in ("dev", "test")]
+TABLES = {"gold": ".*", "sureness": r"learned:sureness(-seed-\d+)?"}
+"""The evaluations, and which orders of each are shown."""
 HEADER = "| order | De→En dev ≤30 | dev | test ≤30 | test | En→De dev ≤30 | dev | test ≤30 | test |"
 
 
 def read(folder: Path) -> dict[str, list[float]]:
     """BLEU by order, a number for each column."""
     found: dict[str, list[float]] = {}
-    for direction, split in COLUMNS:
-        table = json.loads((folder / f"{split}.{direction}.gold.json").read_text(encoding="utf-8"))
-        for limit in (30, None):
-            for row in table["rows"]:
-                if row["max_length"] == limit:
-                    found.setdefault(row["order"], []).append(row["bleu"])
+    for name, shown in TABLES.items():
+        for direction, split in COLUMNS:
+            table = json.loads((folder / f"{split}.{direction}.{name}.json").read_text(encoding="utf-8"))
+            for limit in (30, None):
+                for row in table["rows"]:
+                    if row["max_length"] == limit and re.fullmatch(shown, row["order"]):
+                        found.setdefault(row["order"], []).append(row["bleu"])
     return found
 
 

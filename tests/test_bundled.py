@@ -8,6 +8,7 @@ import pytest
 import anyorder
 from anyorder.evaluation.tables import encode_pairs, evaluate
 from anyorder.model.checkpoint import find
+from anyorder.orders.learned import load_order
 
 FOLDER = find("de-en")
 
@@ -40,7 +41,7 @@ def test_its_own_order_is_the_one_it_translates_in(translator: anyorder.Translat
         assert made == translator.translate([text], direction, "learned")[0]
 
 
-@pytest.mark.parametrize("order", ["left-to-right", "margin", "learned"])
+@pytest.mark.parametrize("order", ["left-to-right", "margin", "learned", "learned:sureness"])
 def test_a_sentence_does_not_depend_on_its_batch(translator: anyorder.Translator, order: str) -> None:
     texts, references = sample("de")[:24], sample("en")[:24]
     together = translator.translate(texts, "de-en", order, length="gold", references=references)
@@ -66,6 +67,22 @@ def test_the_table_in_the_readme_is_the_measured_one() -> None:
     table = make["lines"](make["read"](root / "recipes" / "de-en" / "results"))
     assert len(table) > 12
     assert "\n".join(table) in (root / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_tables_beside_the_model_are_the_measured_ones() -> None:
+    make = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "results_table.py"))
+    scores = make["read"](Path(__file__).parents[1] / "recipes" / "de-en" / "results")
+    told = (FOLDER / "README.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in told.splitlines() if line.startswith(("| l", "| m"))]
+    assert len(rows) == 6
+    for order, *shown in rows:
+        assert shown == [f"{value:.2f}" for value in scores[order]]
+
+
+def test_an_order_of_a_few_thousand_weights() -> None:
+    scorer, about = load_order(FOLDER / "learned" / "sureness")
+    assert sum(value.numel() for value in scorer.parameters()) == 2578
+    assert about["policy"]["kind"] == "sureness"
 
 
 def test_the_table_of_results() -> None:

@@ -166,7 +166,8 @@ def test_no_waiting_for_the_device_inside_the_loop(store: Store) -> None:
     """CUDA's own check: an operation that makes the host wait raises."""
     model = tiny(store.vocabulary).cuda().bfloat16()
     requests = [Request(np.arange(10, 20), length, length) for length in (5, 12, 9)]
-    networks = [Scorer(PolicyShape(kind, attention=1), 64).cuda() for kind in ("hidden", "features")]  # type: ignore[arg-type]
+    shapes = [PolicyShape("linear"), *(PolicyShape(kind, attention=1) for kind in ("hidden", "features", "sureness"))]  # type: ignore[arg-type]
+    networks = [Scorer(shape, 64).cuda() for shape in shapes]
     learned = [LearnedOrder(network, network.shape.kind) for network in networks]
     for order in [*map(make_order, ORDERS), *learned]:
         name, budget = order.name, make_budget("one")
@@ -183,7 +184,7 @@ def test_no_waiting_for_the_device_inside_the_loop(store: Store) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo", "rloo"])
-@pytest.mark.parametrize("kind", ["hidden", "features"])
+@pytest.mark.parametrize("kind", ["hidden", "features", "sureness"])
 def test_an_order_learns_on_the_device(store: Store, algorithm: str, kind: str) -> None:
     """Rollouts in half precision fill everything once, and the loss of what was seen has a gradient everywhere."""
     how = Learning(algorithm=algorithm, sentences=16, rollouts=4)  # type: ignore[arg-type]

@@ -22,12 +22,14 @@ from anyorder.orders.learned import (
     PolicyShape,
     Scorer,
     default_order,
+    load_order,
     read,
     save_order,
 )
 from tests.conftest import tiny
 
 MASK, FIRST_WORD = 5, 6
+KINDS = ("hidden", "features", "sureness", "linear")
 
 
 def requests(model: Model, count: int = 8) -> list[Request]:
@@ -38,24 +40,32 @@ def requests(model: Model, count: int = 8) -> list[Request]:
 
 def scorer(model: Model, **shape: object) -> Scorer:
     torch.manual_seed(5)
-    made = Scorer(PolicyShape(**{"size": 64, **shape}), model.config.shape.width)  # type: ignore[arg-type]
+    made = Scorer(PolicyShape(**{"size": 64 * (shape.get("kind") != "linear"), **shape}), model.config.shape.width)  # type: ignore[arg-type]
+    made.shape.check()
     return made.eval()
 
 
+def shuffled(network: Scorer) -> Scorer:
+    """It has learned something, it does not matter what."""
+    torch.nn.init.normal_(network.linear if network.shape.kind == "linear" else network.out)
+    return network
+
+
 @pytest.mark.parametrize("start", [name for name in STARTS if name != "none"])
-def test_it_starts_as_the_heuristic(model: Model, start: str) -> None:
-    learned = LearnedOrder(scorer(model, kind="features", start=start, attention=1))
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_it_starts_as_the_heuristic(model: Model, kind: str, start: str) -> None:
+    learned = LearnedOrder(scorer(model, kind=kind, start=start, attention=int(kind != "linear")))
     ours = decode(model, requests(model), "de-en", learned, make_budget("one"))
     theirs = decode(model, requests(model), "de-en", make_order(start), make_budget("one"))
     assert all((a.steps == b.steps).all() and (a.ids == b.ids).all() for a, b in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize("kind", ["hidden", "features"])
-@pytest.mark.parametrize("attention", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "attention"), [(kind, layers) for kind in KINDS for layers in (0, 1) if (kind, layers) != ("linear", 1)]
+)
 @pytest.mark.usefixtures("two_threads")
 def test_a_trajectory_does_not_depend_on_its_batch(model: Model, kind: str, attention: int) -> None:
-    network = scorer(model, kind=kind, attention=attention)
-    torch.nn.init.normal_(network.out)
+    network = shuffled(scorer(model, kind=kind, attention=attention))
     order, budget = LearnedOrder(network), make_budget("one")
     together = decode(model, requests(model), "de-en", order, budget)
     for request, one in zip(requests(model), together, strict=True):
@@ -82,7 +92,7 @@ def test_what_the_network_sees() -> None:
         masked, torch.tensor([5, 3]), torch.zeros(2, dtype=torch.int64), 2, where,
         Segments.of(np.array([3, 2])), tokens, hidden, logits, mask=MASK, first_word=FIRST_WORD,
     )  # fmt: skip
-    inputs = read(state, "features")
+    inputs = read(state, PolicyShape("features"))
     assert inputs.hidden is hidden
     assert inputs.features is not None
     seen = dict(zip(FEATURES, inputs.features.T, strict=True))
@@ -122,6 +132,45 @@ def test_scores_of_the_hidden_policy_by_hand() -> None:
     scores = network(Inputs(hidden, None), Segments.of(np.array([4, 3])))
     inner = torch.nn.functional.leaky_relu(hidden @ network.read.weight.T + network.read.bias, 0.1)
     assert torch.allclose(scores, inner @ network.out, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["sureness", "linear"])
+def test_an_order_that_knows_no_words_serves_other_models(vocabulary: Vocabulary, tmp_path: Path, kind: str) -> None:
+    small, large = tiny(vocabulary), tiny(Vocabulary.from_merges(*_other_words()), width=128)
+    network = shuffled(scorer(small, kind=kind, size=192 if kind == "sureness" else 0))
+    assert not any(small.config.shape.width in value.shape for value in network.state_dict().values())
+    save_order(network, tmp_path / "order", small, ["de-en"])
+    again, about = load_order(tmp_path / "order")
+    assert about["features"] == list(FEATURES)
+    assert again.state_dict().keys() == network.state_dict().keys()
+    for model, direction in ((small, "en-de"), (large, "de-en")):
+        order = make_order(f"learned:{tmp_path}/order").bind(model, direction)
+        assert order.needs == "logits"
+        given = decode(model, requests(model), direction, LearnedOrder(network), make_budget("one"))
+        found = decode(model, requests(model), direction, order, make_budget("one"))
+        assert all((a.steps == b.steps).all() and (a.ids == b.ids).all() for a, b in zip(given, found, strict=True))
+
+
+def _other_words() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    special = ("<s>", "</s>", "<pad>", "<unk>", "<mask>")
+    return {name: i for i, name in enumerate([*special, *(f"{letter}</w>" for letter in "abcdefghij")])}, []
+
+
+def test_a_bundled_order_by_name(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    tiny(vocabulary).save_pretrained(tmp_path / "model")
+    model = Model.from_pretrained(tmp_path / "model")
+    for name in ("learned:de-en/sureness", "learned:de-en/sureness/"):
+        assert make_order(name).bind(model, "de-en").name == name
+    with pytest.raises(InputError, match="unknown learned order of de-en 'surenes': did you mean 'sureness'"):
+        make_order("learned:de-en/surenes").bind(model, "de-en")
+    with pytest.raises(InputError, match="was learned for another model"):
+        make_order("learned:de-en/default").bind(model, "de-en")
+    for place in (".", "de-en/", "/de-en/sureness", "../de-en/sureness", "nothing/sureness", "/"):
+        with pytest.raises(InputError, match="no learned order there"):
+            make_order(f"learned:{place}").bind(model, "de-en")
+    own = model.home / "learned" / "de-en" / "sureness"  # type: ignore[operator]
+    save_order(scorer(model, kind="linear"), own, model, ["de-en"])
+    assert make_order("learned:de-en/sureness").bind(model, "de-en").scorer.shape.kind == "linear"  # type: ignore[attr-defined]
 
 
 def test_saved_beside_the_model_it_is_found_by_name(vocabulary: Vocabulary, tmp_path: Path) -> None:

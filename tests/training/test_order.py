@@ -51,7 +51,7 @@ LENGTH = 3
 def policy_for(model: Model, kind: str = "hidden", with_value: bool = False, **shape: object) -> Policy:
     torch.manual_seed(11)
     policy = Policy(Scorer(PolicyShape(kind, **shape), model.config.shape.width), with_value)  # type: ignore[arg-type]
-    torch.nn.init.normal_(policy.scorer.out, std=0.3)
+    torch.nn.init.normal_(policy.scorer.linear if kind == "linear" else policy.scorer.out, std=0.3)
     return policy
 
 
@@ -223,7 +223,7 @@ def test_divergence_from_the_reference_order(vocabulary: Vocabulary) -> None:
     assert terms[2] > terms[3] + 1e-3
 
 
-@pytest.mark.parametrize("kind", ["hidden", "features"])
+@pytest.mark.parametrize("kind", ["hidden", "features", "sureness", "linear"])
 def test_copies_of_a_sentence_are_rollouts_of_their_own(model: Model, kind: str) -> None:
     """The first step is shared by the copies, sources are computed once; each copy is what it would be alone."""
     policy = policy_for(model, kind, with_value=True)
@@ -313,7 +313,7 @@ class RightToLeft(Reward):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "kind"), [("rloo", "features"), ("a2c", "hidden"), ("ppo", "features")])
+@pytest.mark.parametrize(("algorithm", "kind"), [("rloo", "linear"), ("a2c", "hidden"), ("ppo", "features")])
 def test_it_finds_the_one_right_order(store: Store, algorithm: str, kind: str) -> None:
     """Within a minute, from nothing: greedily followed, the order is the right one in three sentences of four."""
     started = time.monotonic()
@@ -342,10 +342,11 @@ def test_it_finds_the_one_right_order(store: Store, algorithm: str, kind: str) -
         share = float(np.mean([(np.diff(one.steps) < 0).all() for one in filled]))
 
 
-@pytest.mark.parametrize("kind", ["hidden", "features"])
+@pytest.mark.parametrize("kind", ["hidden", "features", "sureness", "linear"])
 def test_shares_of_a_batch_are_its_decisions_dealt_out(store: Store, kind: str) -> None:
     model = tiny(store.vocabulary, width=64, layers=2)
-    how = Learning(algorithm="ppo", sentences=7, rollouts=2, updates=3, kl=0.1, max_length=12)
+    reference = "learned:de-en/sureness" if kind == "linear" else "margin"
+    how = Learning(algorithm="ppo", sentences=7, rollouts=2, updates=3, kl=0.1, reference=reference, max_length=12)
     task = OrderTask(store, model, ["de-en"], PolicyShape(kind), how, seed=1)  # type: ignore[arg-type]
     batch, _ = next(task.batches(Cursor(), 0, 0, 1))
     shares = [inputs["rollouts"] for inputs in task.gather(batch, torch.device("cpu"))]
@@ -431,6 +432,7 @@ def test_killed_and_resumed_it_learns_the_same(
 def test_two_processes_learn_like_one(store: Store, model_folder: Path, tmp_path: Path) -> None:
     more = ["--run.steps", 12, "--run.batches-per-step", 2, "--run.save-every", 0, "--run.validate-every", 0]
     more += ["--learning.algorithm", "a2c", "--learning.rollouts", 1, "--learning.updates", 2]
+    more += ["--policy.kind", "sureness"]
     alone = run_cli(*command(store, model_folder, tmp_path / "one", *more))
     both = run_cli(*command(store, model_folder, tmp_path / "two", *more), processes=2)
     assert (alone.returncode, both.returncode) == (0, 0), both.stderr
@@ -485,6 +487,9 @@ def test_the_result_is_used_by_name(
         (["--learning.updates", 9], "--learning.updates 9: expected a number of at most 8"),
         (["--learning.updates", 2, "--learning.weights", '{"train": 0.9}'], "may have no more than 0 pairs"),
         (["--policy.size", 100], "not a multiple of 64"),
+        (["--policy.kind", "linear", "--policy.attention", 1], "--policy.kind linear has no network"),
+        (["--policy.kind", "linear", "--policy.size", 64], "--policy.kind linear has no network"),
+        (["--learning.kl", 1, "--learning.reference", "learned:/no"], "/no: no learned order there"),
         (["--learning.kl", 1, "--learning.reference", "margn"], "did you mean 'margin'"),
         (["--learning.weights", '{"nws": 2}'], "unknown corpus 'nws'"),
         (["--learning.weights", '{"train": 0}'], "less than one sentence"),

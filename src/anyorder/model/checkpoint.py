@@ -28,6 +28,8 @@ WEIGHTS = "model.safetensors"
 LENGTHS = "lengths.json"
 STORAGE = ("float32", "bfloat16", "int8")
 GROUP = 64
+BUNDLED = Path(str(files("anyorder") / "bundled"))
+"""The models that come with this package, each in a folder of its name."""
 
 
 def load(name: str | Path) -> Model:
@@ -105,11 +107,10 @@ def find(name: str | Path) -> Path:
     path = Path(name)
     if path.is_dir():
         return path
-    bundled = Path(str(files("anyorder") / "bundled"))
-    if (bundled / path / CONFIG).exists():
-        return bundled / path
+    if (BUNDLED / path / CONFIG).exists():
+        return BUNDLED / path
     if str(name).count("/") != 1 or str(name).startswith((".", "/", "~")):
-        raise unknown("model", str(name), [folder.parent.name for folder in sorted(bundled.glob(f"*/{CONFIG}"))])
+        raise unknown("model", str(name), [folder.parent.name for folder in sorted(BUNDLED.glob(f"*/{CONFIG}"))])
     from huggingface_hub import snapshot_download
 
     wanted = ["*.json", "*.safetensors", "merges.txt"]  # `*` reaches into folders: learned orders come along

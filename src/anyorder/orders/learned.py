@@ -1,8 +1,10 @@
 """Orders that were learned: a small network scores every masked position (paper, section 3.2).
 
 `hidden` is the paper's: two layers on the model's last hidden state. `features` also sees how sure the model is at each
-position and what is filled around it, and starts as a heuristic order. On disk an order is a folder with `order.json`
-and `order.safetensors`; a model's own orders lie beside its weights, in `learned/NAME` or `learned/NAME/DIRECTION`.
+position and what is filled around it, and starts as a heuristic order. `sureness` sees only that, and `linear` weighs
+it without a network; both know of no words and no language, so they serve any model. On disk an order is a folder with
+`order.json` and `order.safetensors`; a model's own orders lie beside its weights, in `learned/NAME` or
+`learned/NAME/DIRECTION`.
 """
 
 import hashlib
@@ -20,10 +22,10 @@ from torch import Tensor, nn
 
 from anyorder.errors import InputError, check_number, unknown
 from anyorder.model.attention import Segments, Together
-from anyorder.model.checkpoint import read_json, read_tensors, replace_folder
+from anyorder.model.checkpoint import BUNDLED, read_json, read_tensors, replace_folder
 from anyorder.model.model import Model
 from anyorder.model.transformer import Layer, Linear, Shape
-from anyorder.orders.base import Order, State, register
+from anyorder.orders.base import Needs, Order, State, register
 
 CONFIG, WEIGHTS, FOLDER, DEFAULT = "order.json", "order.safetensors", "learned", "default"
 
@@ -32,7 +34,7 @@ FEATURES = (
     "from left", "from right", "share masked", "filled left", "filled right", "leftmost", "rightmost",
     "gap left", "gap right",
 )  # fmt: skip
-"""What `features` sees of a masked position; `read` says what each is."""
+"""What all kinds but `hidden` see of a masked position; `read` says what each is."""
 
 STARTS: dict[str, dict[str, float]] = {
     "none": {},
@@ -52,15 +54,16 @@ _SCALES = {"best": 0.3, "entropy": 0.2, "mask": 0.1, "lead": 0.3}
 class PolicyShape:
     """What the learned order looks at, and how large it is."""
 
-    kind: Literal["hidden", "features"] = "features"
+    kind: Literal["hidden", "features", "sureness", "linear"] = "features"
     """hidden: the model's last hidden state (the paper). features: also the model's uncertainty at each position, and
-    what is filled around it."""
+    what is filled around it. sureness: only these, so that the order serves other models and languages too. linear:
+    these without a network, a weight for each."""
     size: int = 0
-    """Units of the network; 0 takes the model's width."""
+    """Units of the network; 0 takes the model's width, for sureness 128."""
     attention: int = 0
     """Layers in which the masked positions of a sentence look at each other."""
     start: Literal["none", "margin", "max-prob", "entropy", "least-to-most", "easy-first"] = "margin"
-    """The order that `features` begins with."""
+    """The order that all kinds but `hidden` begin with."""
     sharpness: float = 4.0
     """How firmly: scores begin as that order's, times this."""
 
@@ -69,59 +72,98 @@ class PolicyShape:
             check_number(f"--policy.{name}", getattr(self, name), least=0)
         if self.size % 64:
             raise InputError(f"--policy.size {self.size} is not a multiple of 64")
+        if self.kind == "linear" and (self.size or self.attention):
+            raise InputError("--policy.kind linear has no network: no --policy.size, no --policy.attention")
+
+    @property
+    def sees_hidden(self) -> bool:
+        """If not, it knows of no words and no language, and serves any model."""
+        return self.kind in ("hidden", "features")
+
+    @property
+    def sees_features(self) -> bool:
+        return self.kind != "hidden"
+
+    @property
+    def needs(self) -> Needs:
+        return "logits" if not self.sees_hidden else "both" if self.sees_features else "hidden"
 
 
 @dataclass(frozen=True)
 class Inputs:
     """What the network reads of M masked positions."""
 
-    hidden: Tensor
+    hidden: Tensor | None
     """(M, width)"""
     features: Tensor | None
     """(M, FEATURES) float32"""
 
     @classmethod
     def end_to_end(cls, parts: Sequence["Inputs"]) -> "Inputs":
+        hidden = [part.hidden for part in parts if part.hidden is not None]
         features = [part.features for part in parts if part.features is not None]
-        return cls(torch.cat([part.hidden for part in parts]), torch.cat(features) if features else None)
+        return cls(torch.cat(hidden) if hidden else None, torch.cat(features) if features else None)
+
+    def __getitem__(self, rows: slice | Tensor) -> "Inputs":
+        return Inputs(*(None if part is None else part[rows] for part in (self.hidden, self.features)))
+
+    @property
+    def in_half(self) -> bool:
+        """The network shall run in half precision, like the model; without hidden states, wherever that is fast."""
+        if self.hidden is not None:
+            return self.hidden.dtype == torch.bfloat16
+        return self.features is not None and self.features.is_cuda
 
 
 class Scorer(nn.Module):
-    """Two layers on what is known of a masked position; with `attention`, layers over all of them in between."""
+    """Two layers on what is known of a masked position; with `attention`, layers over all of them in between.
+
+    A weight for every feature comes on top, so that a network that adds nothing is a heuristic order.
+    """
 
     def __init__(self, shape: PolicyShape, width: int):
         super().__init__()
         self.shape = shape
         self.width = width
-        size = shape.size or width
-        self.read = Linear(width, size)
-        inner = Shape(width=size, heads=size // 64 or 1, dropout=0.0)
-        self.layers = nn.ModuleList(Layer(inner, "gelu") for _ in range(shape.attention))
-        self.out = nn.Parameter(torch.empty(size).uniform_(-(size**-0.5), size**-0.5))
-        if shape.kind == "features":
-            self.read_features = Linear(len(FEATURES), size)
+        """Of the model."""
+        if shape.kind != "linear":
+            size = shape.size or (width if shape.sees_hidden else 128)
+            if shape.sees_hidden:
+                self.read = Linear(width, size)
+            inner = Shape(width=size, heads=size // 64 or 1, dropout=0.0)
+            self.layers = nn.ModuleList(Layer(inner, "gelu") for _ in range(shape.attention))
+            self.out = nn.Parameter(torch.empty(size).uniform_(-(size**-0.5), size**-0.5))
+            if shape.sees_features:
+                self.read_features = Linear(len(FEATURES), size)
+                scales = torch.tensor([_SCALES.get(name, 1.0) for name in FEATURES])
+                self.register_buffer("scales", scales, persistent=False)
+                # The network adds nothing at first: the order begins as the one it starts from.
+                nn.init.zeros_(self.out)
+        if shape.sees_features:
             start = STARTS[shape.start]
             self.linear = nn.Parameter(torch.tensor([start.get(name, 0.0) * shape.sharpness for name in FEATURES]))
-            scales = torch.tensor([_SCALES.get(name, 1.0) for name in FEATURES])
-            self.register_buffer("scales", scales, persistent=False)
-            # The network adds nothing at first: the order begins as the one it starts from.
-            nn.init.zeros_(self.out)
 
     def forward(self, inputs: Inputs, segments: Segments) -> Tensor:
         """(M,) scores. segments: how many of the positions belong to each sentence."""
-        hidden = inputs.hidden
-        with torch.autocast(hidden.device.type, torch.bfloat16, enabled=hidden.dtype == torch.bfloat16):
-            states = self.read(hidden)
+        parts = []
+        # Sums of products, not matrix products: a row's bits must not depend on the other rows.
+        if self.shape.kind != "linear":
+            parts.append((self._states(inputs, segments).float() * self.out).sum(-1))
+        if inputs.features is not None:
+            parts.append((inputs.features * self.linear).sum(-1))
+        return sum(parts[1:], parts[0])
+
+    def _states(self, inputs: Inputs, segments: Segments) -> Tensor:
+        with torch.autocast(self.out.device.type, torch.bfloat16, enabled=inputs.in_half):
+            parts = []
+            if inputs.hidden is not None:
+                parts.append(self.read(inputs.hidden))
             if inputs.features is not None:
-                states = states + self.read_features((inputs.features * self.scales).clamp(-4, 4))  # type: ignore[operator]
-            states = F.leaky_relu(states, 0.1)
+                parts.append(self.read_features((inputs.features * self.scales).clamp(-4, 4)))  # type: ignore[operator]
+            states = F.leaky_relu(sum(parts[1:], parts[0]), 0.1)
             for index, layer in enumerate(self.layers):
                 states = layer(states, Together(segments), index)
-        # Sums of products, not matrix products: a row's bits must not depend on the other rows.
-        scores = (states.float() * self.out).sum(-1)
-        if inputs.features is not None:
-            scores = scores + (inputs.features * self.linear).sum(-1)
-        return scores
+        return states
 
 
 @dataclass(frozen=True)
@@ -156,7 +198,7 @@ def look(logits: Tensor, first_word: int, mask: int) -> tuple[Tensor, ...]:
 Look = Callable[[Tensor, int, int], tuple[Tensor, ...]]
 
 
-def read(state: State, kind: str, looking: Look = look) -> Inputs:
+def read(state: State, shape: PolicyShape, looking: Look = look) -> Inputs:
     """What the network sees of a state.
 
     best, margin, entropy, mask: the model's uncertainty. lead: best less the sentence's highest. twin: the probability
@@ -164,9 +206,10 @@ def read(state: State, kind: str, looking: Look = look) -> Inputs:
     from the ends, as a share of the length. filled: the neighbour is filled (the ends count as filled). leftmost,
     rightmost: no masked position lies further out. gap: one over the distance to the next filled position.
     """
-    assert state.hidden is not None
-    if kind == "hidden":
-        return Inputs(state.hidden, None)
+    hidden = state.hidden if shape.sees_hidden else None
+    assert shape.sees_hidden == (hidden is not None)
+    if not shape.sees_features:
+        return Inputs(hidden, None)
     assert state.logits is not None
     assert state.where is not None
     assert state.tokens is not None
@@ -187,7 +230,7 @@ def read(state: State, kind: str, looking: Look = look) -> Inputs:
         twin_left, twin_right, same_left, same_right,
     )  # fmt: skip
     of_place = _surroundings(masked, state.positions, state.lengths).flatten(0, 1)[where]
-    return Inputs(state.hidden, torch.cat([torch.stack([value.float() for value in of_model], 1), of_place], 1))
+    return Inputs(hidden, torch.cat([torch.stack([value.float() for value in of_model], 1), of_place], 1))
 
 
 def _surroundings(masked: Tensor, positions: Tensor, lengths: Tensor) -> Tensor:
@@ -214,7 +257,7 @@ class LearnedOrder(Order):
     def __init__(self, scorer: Scorer, name: str = "learned", identity: str = "", looking: Look = look):
         self.scorer = scorer
         self.name = name
-        self.needs = "hidden" if scorer.shape.kind == "hidden" else "both"
+        self.needs = scorer.shape.needs
         self._identity = identity or name
         self._looking = looking
 
@@ -223,7 +266,7 @@ class LearnedOrder(Order):
         return self._identity
 
     def inputs(self, state: State) -> Inputs:
-        return read(state, self.scorer.shape.kind, self._looking)
+        return read(state, self.scorer.shape, self._looking)
 
     def scores(self, state: State) -> Tensor:
         assert state.segments is not None
@@ -232,9 +275,9 @@ class LearnedOrder(Order):
 
 @register("learned")
 class Learned(Order):
-    """Where a policy network says; `learned` is the model's own, `learned:NAME` another of its, `learned:PATH` any."""
+    """Where a policy network says: the model's own, `learned:NAME`, `learned:PATH`, a bundled `learned:MODEL/NAME`."""
 
-    needs = "hidden"
+    needs = "both"  # until it is bound: then what its kind needs
 
     def __init__(self, place: str = DEFAULT):
         self.place = place
@@ -248,7 +291,8 @@ class Learned(Order):
         known = self._bound.get(direction)
         if known is None or known[0] is not model:
             scorer, about = load_order(find_order(self.place, model, direction))
-            _check(about, model, direction, self.name)
+            if scorer.shape.sees_hidden:
+                _check(about, model, direction, self.name)
             identity = f"{self.name}@{about['fingerprint']}"
             known = model, LearnedOrder(scorer.to(model.device).eval(), self.name, identity)
             self._bound[direction] = known
@@ -259,19 +303,31 @@ class Learned(Order):
 
 
 def find_order(place: str, model: Model, direction: str) -> Path:
-    """The folder of a learned order: a path, or the name of one that lies beside the model."""
+    """The folder of a learned order: a path, the name of one beside the model, or a bundled model's, `MODEL/NAME`."""
     if (Path(place) / CONFIG).exists():
         return Path(place)
     beside = model.home / FOLDER if model.home else None
-    for folder in (beside / place / direction, beside / place) if beside else ():
-        if (folder / CONFIG).exists():
-            return folder
-    names = sorted({path.name for path in beside.iterdir() if path.is_dir()}) if beside and beside.is_dir() else []
+    homes = [(beside, place)] if beside else []
+    parts = Path(place).parts
+    bundled = BUNDLED / parts[0] / FOLDER if len(parts) == 2 else None
+    if bundled and bundled.is_dir():
+        homes.append((bundled, parts[1]))
+    for home, name in homes:
+        for folder in (home / name / direction, home / name):
+            if (folder / CONFIG).exists():
+                return folder
+    if bundled and bundled.is_dir():
+        raise unknown(f"learned order of {parts[0]}", parts[1], _names(bundled))
+    names = _names(beside) if beside else []
     if place == DEFAULT and not names:
         raise InputError("this model has no learned order; learn one with 'anyorder learn-order'")
     if place != DEFAULT and (os.sep in place or not names):
         raise InputError(f"{place}: no learned order there (no {CONFIG})")
     raise unknown("learned order", place, names)
+
+
+def _names(home: Path) -> list[str]:
+    return sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else []
 
 
 def default_order(model: Model, direction: str) -> str:
@@ -291,7 +347,7 @@ def save_order(scorer: Scorer, folder: Path, model: Model, directions: Sequence[
     content = {
         "format": 1,
         "policy": asdict(scorer.shape),
-        "features": list(FEATURES) if scorer.shape.kind == "features" else [],
+        "features": list(FEATURES) if scorer.shape.sees_features else [],
         "width": scorer.width,
         "vocabulary": model.vocabulary.fingerprint,
         "directions": list(directions),

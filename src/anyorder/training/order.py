@@ -33,7 +33,7 @@ from anyorder.decoding.engine import Work
 from anyorder.errors import InputError, check_number, unknown
 from anyorder.model.attention import to_device
 from anyorder.model.model import Model
-from anyorder.orders import make_order, split_orders
+from anyorder.orders import Order, make_order, split_orders
 from anyorder.orders.learned import LearnedOrder, PolicyShape, Scorer, look, save_order
 from anyorder.training.batches import Cursor, Drawn, draw, random_for, shuffled, weights_by_corpus
 from anyorder.training.rewards import Outcome, Reward, make_reward
@@ -264,7 +264,7 @@ class OrderTask(Task[OrderBatch]):
         self._directions = list(dict.fromkeys(directions))
         self._seed = seed
         self._reward = make_reward(learning.reward, model.vocabulary)
-        self._reference = make_order(learning.reference) if learning.kl else None
+        self._reference = self._one_for_all(learning.reference) if learning.kl else None
         self._look = torch.compile(look, dynamic=True) if compile else look
         name = learning.split if learning.split != "auto" else "order" if "order" in store else "train"
         self._split = join([store.split(part.strip()) for part in name.split(",")])
@@ -289,6 +289,13 @@ class OrderTask(Task[OrderBatch]):
             self._dev = Dev(store, learning.validation_sentences, learning.validation_length, room)
             for direction in self._directions:
                 self._dev.check(*direction_languages(model, direction), "--learning.validation-length")
+
+    def _one_for_all(self, name: str) -> Order:
+        """That order, which must be the same in all directions."""
+        bound = [make_order(name).bind(self.model, direction) for direction in self._directions]
+        if len({order.identity for order in bound}) > 1:
+            raise InputError(f"--learning.reference {name}: is not one order for {', '.join(self._directions)}")
+        return bound[0]
 
     def _eligible(self, split: Split) -> np.ndarray:
         """(pairs, 2): number of the direction and of the sentence, within the length window."""
@@ -352,6 +359,8 @@ class OrderTask(Task[OrderBatch]):
     def _frozen(self, device: torch.device) -> Model:
         if self.model.device != device:
             self.model.to(device=device, dtype=torch.bfloat16 if device.type == "cuda" else torch.float32)
+            if isinstance(self._reference, LearnedOrder):
+                self._reference.scorer.to(device)
         return self.model
 
     def cost(self, batch: OrderBatch) -> tuple[int, float]:
@@ -359,7 +368,7 @@ class OrderTask(Task[OrderBatch]):
         copies = batch.work.copies
         run = copies * float((lengths * (lengths + 2)).sum()) + len(batch.work.sources.tokens)
         masked = copies * float((lengths * (lengths + 1)).sum()) / 2
-        predicted = copies * float(lengths.sum()) if self.learner.scorer.shape.kind == "hidden" else masked
+        predicted = copies * float(lengths.sum()) if self.learner.scorer.shape.needs == "hidden" else masked
         return len(lengths) * copies, 2 * self.model.products(run, masked, predicted)
 
     def validate(self, average: nn.Module) -> dict[str, float]:

@@ -81,9 +81,8 @@ class Decisions:
         number = number.repeat_interleave(to_device(counts, device), output_size=rows)
         moved = (self.segments.offsets[at] - segments.offsets[:-1])[number]
         old = torch.arange(rows, device=device) + moved
-        features = self.inputs.features
         return Decisions(
-            inputs=Inputs(self.inputs.hidden[old], None if features is None else features[old]),
+            inputs=self.inputs[old],
             segments=segments,
             places=number * self.width + self.places[old] % self.width,
             width=self.width,
@@ -132,9 +131,8 @@ class Sampler(Order):
         if self._reference is not None:
             reference = self._sharpness * self._reference.scores(state)[:choices]
             reference = reference.masked_fill(~state.masked[:choices], -torch.inf).log_softmax(1)
-        kept = Inputs(inputs.hidden[:rows], None if inputs.features is None else inputs.features[:rows])
         opening = None if state.opening is None else state.opening[:choices]
-        self._seen.append(_Seen(kept, counts[:choices], state.where[:rows], opening, reference))
+        self._seen.append(_Seen(inputs[:rows], counts[:choices], state.where[:rows], opening, reference))
         drawn = lots(state.keys, state.positions + (state.step << 20))
         return scores - (-(drawn + 2.0**-25).log()).log()
 
