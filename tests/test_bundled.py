@@ -41,7 +41,7 @@ def test_its_own_order_is_the_one_it_translates_in(translator: anyorder.Translat
         assert made == translator.translate([text], direction, "learned")[0]
 
 
-@pytest.mark.parametrize("order", ["left-to-right", "learned", "learned:sureness"])
+@pytest.mark.parametrize("order", ["left-to-right", "margin", "learned", "learned:sureness"])
 def test_a_sentence_does_not_depend_on_its_batch(translator: anyorder.Translator, order: str) -> None:
     texts, references = sample("de")[:24], sample("en")[:24]
     together = translator.translate(texts, "de-en", order, length="gold", references=references)

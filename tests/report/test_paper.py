@@ -7,14 +7,14 @@ import pytest
 from anyorder.errors import InputError
 from anyorder.evaluation.tables import Evaluation, Score
 from anyorder.report.paper import check_table, write_table
-from anyorder.report.sheets import Cell, Column, Sheet, evaluation_sheet, without_speed
+from anyorder.report.sheets import Cell, Column, Sheet, evaluation_sheet
 
 ROWS = [
     Score("left-to-right", 30, 1724, 22.529, 49.503, {"margin": 0.001}, 2.0),
     Score("margin", 30, 1724, 23.717, 50.46, {}, 2.0),
     Score("learned:a_b", 30, 1724, 24.088, 50.4, {"margin": 0.043}, 2.0),
 ]
-SHEET = without_speed(evaluation_sheet(Evaluation("order:*|version:1", "de-en", ROWS)))
+SHEET = evaluation_sheet(Evaluation("order:*|version:1", "de-en", ROWS), speed=False)
 
 
 def test_latex() -> None:

@@ -11,7 +11,7 @@ from anyorder.app.stepper import Memory
 from anyorder.errors import InputError, unknown
 from anyorder.model.model import Model
 from anyorder.orders import REGISTRY, Order, make_order
-from anyorder.orders.learned import CONFIG, DEFAULT, FOLDER
+from anyorder.orders.learned import DEFAULT, order_names
 from anyorder.translator import Translator, direction_languages, load
 
 LEARNED = "learned"
@@ -122,8 +122,6 @@ def _orders(model: Model) -> dict[str, dict[str, Order]]:
 
 
 def _learned_names(model: Model) -> list[str]:
-    """As users write them; what an interrupted command left behind is none."""
-    files = model.home.glob(f"{FOLDER}/**/{CONFIG}") if model.home else []
-    names = {file.relative_to(model.home / FOLDER).parts[0] for file in files if model.home}
-    names = {name for name in names if ".partial-" not in name and ".old-" not in name}
-    return [LEARNED] * (DEFAULT in names) + [f"{LEARNED}:{name}" for name in sorted(names - {DEFAULT})]
+    """As users write them, the default first."""
+    names = order_names(model.home) if model.home else []
+    return [LEARNED] * (DEFAULT in names) + [f"{LEARNED}:{name}" for name in names if name != DEFAULT]

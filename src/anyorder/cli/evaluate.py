@@ -15,7 +15,7 @@ from anyorder.model.checkpoint import find
 from anyorder.orders import make_order, split_orders
 from anyorder.orders.learned import default_order
 from anyorder.report.paper import check_table, write_table
-from anyorder.report.sheets import evaluation_sheet, without_speed
+from anyorder.report.sheets import evaluation_sheet
 from anyorder.report.terminal import tables
 from anyorder.translator import direction_languages
 
@@ -102,12 +102,11 @@ def evaluate(
             )
         if file:
             file.write(json_format.dumps(result.as_json(), indent=2) + "\n")
-        sheet = evaluation_sheet(result)
         if paper and table:
-            paper.write(write_table([without_speed(sheet)], table, [result.signature]))
+            paper.write(write_table([evaluation_sheet(result, speed=False)], table, [result.signature]))
     if progress.is_main_process():
         screen = progress.Screen()
-        for part in tables(sheet, screen.width):
+        for part in tables(evaluation_sheet(result), screen.width):
             screen.print(part)
         screen.print(result.signature, highlight=False, markup=False, soft_wrap=True)
 

@@ -306,19 +306,18 @@ def find_order(place: str, model: Model, direction: str) -> Path:
     """The folder of a learned order: a path, the name of one beside the model, or a bundled model's, `MODEL/NAME`."""
     if (Path(place) / CONFIG).exists():
         return Path(place)
-    beside = model.home / FOLDER if model.home else None
-    homes = [(beside, place)] if beside else []
+    homes = [(model.home / FOLDER, place)] if model.home else []
     parts = Path(place).parts
-    bundled = BUNDLED / parts[0] / FOLDER if len(parts) == 2 else None
-    if bundled and bundled.is_dir():
-        homes.append((bundled, parts[1]))
+    of_bundled = len(parts) == 2 and (BUNDLED / parts[0] / FOLDER).is_dir()
+    if of_bundled:
+        homes.append((BUNDLED / parts[0] / FOLDER, parts[1]))
     for home, name in homes:
         for folder in (home / name / direction, home / name):
             if (folder / CONFIG).exists():
                 return folder
-    if bundled and bundled.is_dir():
-        raise unknown(f"learned order of {parts[0]}", parts[1], _names(bundled))
-    names = _names(beside) if beside else []
+    if of_bundled:
+        raise unknown(f"learned order of {parts[0]}", parts[1], order_names(BUNDLED / parts[0]))
+    names = order_names(model.home) if model.home else []
     if place == DEFAULT and not names:
         raise InputError("this model has no learned order; learn one with 'anyorder learn-order'")
     if place != DEFAULT and (os.sep in place or not names):
@@ -326,8 +325,10 @@ def find_order(place: str, model: Model, direction: str) -> Path:
     raise unknown("learned order", place, names)
 
 
-def _names(home: Path) -> list[str]:
-    return sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else []
+def order_names(home: Path) -> list[str]:
+    """Those that lie beside the model there; what an interrupted command left behind is none."""
+    names = {file.relative_to(home / FOLDER).parts[0] for file in home.glob(f"{FOLDER}/**/{CONFIG}")}
+    return sorted(name for name in names if ".partial-" not in name and ".old-" not in name)
 
 
 def default_order(model: Model, direction: str) -> str:

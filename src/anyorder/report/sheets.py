@@ -1,7 +1,7 @@
 """What an evaluation and an analysis show, as sheets of cells: the terminal prints them, papers take them over."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from anyorder.analysis.shape import LABELS
 from anyorder.analysis.summary import Analysis, Figure
@@ -39,8 +39,8 @@ class Sheet:
     """The last row is what random orders give."""
 
 
-def evaluation_sheet(evaluation: Evaluation) -> Sheet:
-    """One row an order, one group of columns a length limit."""
+def evaluation_sheet(evaluation: Evaluation, speed: bool = True) -> Sheet:
+    """One row an order, one group of columns a length limit; with the machine's speed, which is nothing for a paper."""
     orders = list(dict.fromkeys(row.order for row in evaluation.rows))
     limits = list(dict.fromkeys(row.max_length for row in evaluation.rows))
     of: dict[tuple[str, int | None], Score] = {(row.order, row.max_length): row for row in evaluation.rows}
@@ -59,18 +59,11 @@ def evaluation_sheet(evaluation: Evaluation) -> Sheet:
         for one in against:
             p_values = [Cell(f"{row.p_values[one]:.3f}" if one in row.p_values else "–") for row in rows]
             group.append(Column("p", p_values, "" if len(against) == 1 else one))
-        speeds = [Cell(f"{row.sentences / row.seconds:,.0f}" if row.seconds else "") for row in rows]
-        groups[_limit(limit)] = [*group, Column(SPEED, speeds)]
+        if speed:
+            speeds = [Cell(f"{row.sentences / row.seconds:,.0f}" if row.seconds else "") for row in rows]
+            group.append(Column("sent/s", speeds))
+        groups[_limit(limit)] = group
     return Sheet(f"{evaluation.direction}{compared} ({counts})", "order", orders, groups)
-
-
-SPEED = "sent/s"
-"""Of the machine, not of the order."""
-
-
-def without_speed(sheet: Sheet) -> Sheet:
-    groups = {name: [one for one in group if one.heading != SPEED] for name, group in sheet.groups.items()}
-    return replace(sheet, groups=groups)
 
 
 _SHOWN: dict[str, dict[str, str]] = {

@@ -1,0 +1,188 @@
+"""`anyorder learn-order`: whole runs, killed, resumed and shared, what they leave behind, and what they refuse."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from anyorder.data.store import Store
+from anyorder.data.vocab import Vocabulary
+from anyorder.errors import InputError
+from anyorder.model.model import Model
+from anyorder.orders.learned import PolicyShape
+from anyorder.training.batches import Cursor
+from anyorder.training.order import Learning, OrderTask
+from tests.conftest import run_cli, tiny
+
+
+@pytest.fixture(scope="module")
+def model_folder(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("frozen") / "model"
+    tiny(store.vocabulary, width=64, layers=2).save_pretrained(folder)
+    return folder
+
+
+def command(store: Store, model: Path, out: Path, *more: object) -> list[object]:
+    return [
+        "learn-order", "--model", model, "--data", store.path, "--out", out, "--direction", "de-en",
+        "--learning.sentences", 8, "--learning.rollouts", 2, "--learning.max-length", 16,
+        "--learning.validation-sentences", 5, "--run.device", "cpu", "--run.log-every", 1, "--run.warmup", 1, *more,
+    ]  # fmt: skip
+
+
+def curve(out: Path) -> list[tuple[int, float, float]]:
+    entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [(entry["step"], entry["reward"], entry["loss"]) for entry in entries if "loss" in entry]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["ppo"])  # it keeps the most between two steps: rollouts, old values, epochs
+def test_killed_and_resumed_it_learns_the_same(
+    store: Store, model_folder: Path, tmp_path: Path, algorithm: str
+) -> None:
+    steps = 24
+    more = ["--run.steps", steps, "--run.save-every", 1, "--run.validate-every", 9, "--learning.algorithm", algorithm]
+    assert run_cli(*command(store, model_folder, tmp_path / "unbroken", *more)).returncode == 0
+    broken, draw, kills = tmp_path / "broken", random.Random(2), 0
+    for target in sorted(draw.sample(range(2, steps - 2), 3)):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "anyorder", *map(str, command(store, model_folder, broken, *more, "--resume"))],
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        log = broken / "log.jsonl"
+        while process.poll() is None and not (log.exists() and f'"step": {target},' in log.read_text()):
+            time.sleep(0.002)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+    assert kills == 3
+    finished = run_cli(*command(store, model_folder, broken, *more, "--resume"))
+    assert finished.returncode == 0, finished.stderr
+    for name in ("model", "average", "optimizer"):
+        ours, theirs = (
+            load_file(next(out.glob("checkpoint-*")) / f"{name}.safetensors") for out in (broken, tmp_path / "unbroken")
+        )
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours), name
+    assert curve(broken) == curve(tmp_path / "unbroken")
+    orders = [(out / "order" / "order.safetensors").read_bytes() for out in (broken, tmp_path / "unbroken")]
+    assert orders[0] == orders[1]
+
+
+@pytest.mark.slow
+def test_two_processes_learn_like_one(store: Store, model_folder: Path, tmp_path: Path) -> None:
+    more = ["--run.steps", 12, "--run.batches-per-step", 2, "--run.save-every", 0, "--run.validate-every", 0]
+    more += ["--learning.algorithm", "a2c", "--learning.rollouts", 1, "--learning.updates", 2]
+    more += ["--policy.kind", "sureness"]
+    alone = run_cli(*command(store, model_folder, tmp_path / "one", *more))
+    both = run_cli(*command(store, model_folder, tmp_path / "two", *more), processes=2)
+    assert (alone.returncode, both.returncode) == (0, 0), both.stderr
+    one, two = np.array(curve(tmp_path / "one")), np.array(curve(tmp_path / "two"))
+    assert one.shape == two.shape == (12, 3)
+    assert np.abs(one - two).max() < 1e-4
+    ours, theirs = (load_file(tmp_path / name / "order" / "order.safetensors") for name in ("one", "two"))
+    assert max((ours[key] - theirs[key]).abs().max().item() for key in ours) < 1e-4
+
+
+def test_the_result_is_used_by_name(
+    store: Store, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from anyorder.cli import main
+
+    more = ["--run.steps", 2, "--name", "default", "--learning.algorithm", "a2c", "--policy.kind", "hidden"]
+    more += ["--learning.validation-orders", "left-to-right,easy-first:logp=1,negent=0.9"]
+    assert main([str(part) for part in command(store, model_folder, tmp_path / "run", *more)]) == 0
+    captured = capsys.readouterr()
+    assert "left-to-right de-en" in captured.out + captured.err
+    records = tmp_path / "out.jsonl"
+    arguments = ["translate", "--model", model_folder, "--direction", "de-en", "--device", "cpu", "--json", records]
+    assert main([str(part) for part in [*arguments, "Der Hund sieht ein Haus."]]) == 0
+    one = json.loads(records.read_text())
+    assert one["order"] == "learned"
+    assert "order:learned@" in one["signature"]
+    assert (
+        main(
+            [str(part) for part in [*arguments, "--order", f"learned:{tmp_path}/run/order", "Der Hund sieht ein Haus."]]
+        )
+        == 0
+    )
+    assert json.loads(records.read_text())["steps"] == one["steps"]
+    texts = tmp_path / "text"
+    texts.write_text("Der Hund sieht ein Haus.\n")
+    arguments = ["evaluate", "--model", model_folder, "--direction", "de-en", "--device", "cpu", "--json", records]
+    assert main([str(part) for part in [*arguments, "--source", texts, "--reference", texts]]) == 0
+    table = json.loads(records.read_text())
+    assert table["rows"][-1]["order"] == "learned"
+    assert "order:*,learned@" in table["signature"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--direction", "de-fr"], "unknown direction 'de-fr'"),
+        (["--learning.min-length", 1], "--learning.min-length 1: expected a number of at least 2"),
+        (["--learning.min-length", 50, "--learning.max-length", 60], "no pair of the split 'train' has 50 to 60"),
+        (["--learning.split", "trian"], "did you mean 'train'"),
+        (["--learning.rollouts", 1], "rloo needs at least 2 rollouts"),
+        (["--learning.gamma", 0], "--learning.gamma 0.0: expected a number"),
+        (["--learning.updates", 9], "--learning.updates 9: expected a number of at most 8"),
+        (["--learning.updates", 2, "--learning.weights", '{"train": 0.9}'], "may have no more than 0 pairs"),
+        (["--policy.size", 100], "not a multiple of 64"),
+        (["--policy.kind", "linear", "--policy.attention", 1], "--policy.kind linear has no network"),
+        (["--policy.kind", "linear", "--policy.size", 64], "--policy.kind linear has no network"),
+        (["--learning.kl", 1, "--learning.reference", "learned:/no"], "/no: no learned order there"),
+        (["--learning.kl", 1, "--learning.reference", "margn"], "did you mean 'margin'"),
+        (["--learning.weights", '{"nws": 2}'], "unknown corpus 'nws'"),
+        (["--learning.weights", '{"train": 0}'], "less than one sentence"),
+        (["--learning.validation-length", 1], "no pair of the split 'dev' has at most 1"),
+        (["--learning.max-length", 63], "--learning.max-length 63: the model has room for 62 subwords"),
+        (["--name", "a/b"], "not a plain name"),
+    ],
+)
+def test_bad_input(
+    store: Store,
+    model_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: list[object],
+    message: str,
+) -> None:
+    from anyorder.cli import main
+
+    arguments = command(store, model_folder, tmp_path / "run", "--run.steps", 2, *more)
+    assert main([str(part) for part in arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_tokenizer_is_refused(store: Store, tmp_path: Path) -> None:
+    words = Vocabulary.from_merges(
+        {**{name: i for i, name in enumerate(("<s>", "</s>", "<pad>", "<unk>", "<mask>"))}, "a</w>": 5}, []
+    )
+    with pytest.raises(InputError, match="wrong vocabulary"):
+        OrderTask(store, tiny(words), ["de-en"], PolicyShape(), Learning(), seed=1)
+
+
+def test_a_model_may_know_more_languages_than_the_store(store: Store) -> None:
+    model = tiny(store.vocabulary)
+    config = replace(model.config, languages=("fr", "de", "en"))
+    model = Model(config, store.vocabulary).eval()
+    task = OrderTask(store, model, ["de-en", "en-de"], PolicyShape("hidden"), Learning(sentences=8, rollouts=2), seed=1)
+    batch, _ = next(task.batches(Cursor(), 0, 0, 1))
+    assert set(batch.work.languages.tolist()) == {1, 2}
+    assert bool(task.gather(batch, torch.device("cpu"))[0]["rollouts"].returns.isfinite().all())
+    with pytest.raises(InputError, match="unknown language of the store 'fr'"):
+        OrderTask(store, model, ["fr-en"], PolicyShape("hidden"), Learning(), seed=1)
