@@ -17,10 +17,10 @@ import torch
 
 from anyorder.cli.evaluate import ALL
 from anyorder.data.store import Store
-from anyorder.decoding.budget import make_budget
 from anyorder.decoding.engine import Request, decode
-from anyorder.model.model import Model, ModelConfig
-from anyorder.model.transformer import Shape
+from anyorder.decoding.schedules import make_schedule
+from anyorder.models.transformer import TransformerConfig
+from anyorder.models.translation import ModelConfig, TranslationModel
 from anyorder.orders import make_order, split_orders
 
 
@@ -34,13 +34,13 @@ def seconds(work: object, cuda: bool) -> float:
     return time.perf_counter() - start
 
 
-def peer(requests: list[Request], model: Model, batch: int) -> float:
+def peer(requests: list[Request], model: TranslationModel, batch: int) -> float:
     """Sentences a second of Transformers' XLM, decoding from left to right."""
     from transformers import XLMConfig, XLMWithLMHeadModel
 
-    shape, device = model.config.shape, model.device
+    shape, device = model.config.transformer, model.device
     config = XLMConfig(
-        vocab_size=model.config.tokens, emb_dim=shape.width, n_layers=shape.layers, n_heads=shape.heads, n_langs=2,
+        vocab_size=model.config.vocab_size, emb_dim=shape.width, n_layers=shape.layers, n_heads=shape.heads, n_langs=2,
         max_position_embeddings=shape.positions, gelu_activation=True, causal=False, dropout=0.0,
     )  # fmt: skip
     xlm = XLMWithLMHeadModel(config).to(device=device, dtype=model.output_bias.dtype).eval()
@@ -87,10 +87,14 @@ def main() -> None:
     cuda = torch.cuda.is_available()
     place = {"device": "cuda" if cuda else "cpu", "dtype": torch.bfloat16 if cuda else torch.float32}
     if options.model:
-        model = Model.from_pretrained(options.model, **place)
+        model = TranslationModel.from_pretrained(options.model, **place)
     else:
-        shape = Shape(width=options.width, source_sees_target=options.together)
-        model = Model(ModelConfig(shape, len(store.vocabulary), store.languages), store.vocabulary).to(**place).eval()
+        shape = TransformerConfig(hidden_size=options.width, source_sees_target=options.together)
+        model = (
+            TranslationModel(ModelConfig(shape, len(store.vocabulary), store.languages), store.vocabulary)
+            .to(**place)
+            .eval()
+        )
     split, direction = store.split(options.split), "-".join(store.languages)
     source, target = (split.sides[language] for language in store.languages)
     requests = [Request(np.asarray(source[i], np.int64), int(target.lengths[i]), i) for i in range(len(split))][
@@ -98,7 +102,7 @@ def main() -> None:
     ]
     rows = []
     for name in split_orders(options.orders):
-        order, budget = make_order(name), make_budget("one")
+        order, budget = make_order(name), make_schedule("one")
         decode(model, requests[:200], direction, order, budget)
         spent = seconds(lambda: decode(model, requests, direction, order, budget), cuda)  # noqa: B023
         rows.append({"order": name, "sentences": len(requests), "seconds": spent, "per_second": len(requests) / spent})
@@ -106,7 +110,7 @@ def main() -> None:
     result = {"device": torch.cuda.get_device_name() if cuda else "cpu", "rows": rows}
     if options.peer:
         sample = requests[:: max(1, len(requests) // options.peer)][: options.peer]
-        order, budget = make_order("left-to-right"), make_budget("one")
+        order, budget = make_order("left-to-right"), make_schedule("one")
         ours = len(sample) / seconds(lambda: decode(model, sample, direction, order, budget), cuda)
         theirs = peer(sample, model, 64)
         result["peer"] = {"sentences": len(sample), "ours_per_second": ours, "transformers_per_second": theirs}

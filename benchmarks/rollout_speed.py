@@ -16,24 +16,26 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from anyorder.data.batch import pack_sentences
+from anyorder.data.packing import pack_sentences
 from anyorder.data.store import Store
-from anyorder.data.vocab import SPECIALS, Vocabulary
-from anyorder.decoding.engine import Work
-from anyorder.model.model import Model, ModelConfig
-from anyorder.model.transformer import Shape
-from anyorder.orders.learned import LearnedOrder, PolicyShape, Scorer, look
+from anyorder.data.vocabulary import SPECIALS, Vocabulary
+from anyorder.decoding.engine import DecodeBatch
+from anyorder.models.transformer import TransformerConfig
+from anyorder.models.translation import ModelConfig, TranslationModel
+from anyorder.orders.learned import LearnedOrder, PolicyConfig, PolicyNetwork, look
 from anyorder.training.batches import Cursor
 from anyorder.training.loop import peak_flops
-from anyorder.training.order import Learning, OrderTask, less_the_others, returns_of, step_rewards
+from anyorder.training.order_task import OrderTask, RLConfig, leave_one_out, returns_of, step_rewards
 from anyorder.training.rewards import make_reward
-from anyorder.training.rollout import Policy, Sampler, roll_out
+from anyorder.training.rollout import ActorCritic, SamplingOrder, roll_out
 
 
-def on_store(store: Store, model: Model, kind: str, algorithm: str, options: argparse.Namespace, peak: float) -> dict:
+def on_store(
+    store: Store, model: TranslationModel, kind: str, algorithm: str, options: argparse.Namespace, peak: float
+) -> dict:
     cuda = model.device.type == "cuda"
-    learning = Learning(algorithm=algorithm, sentences=options.rollouts // (8 if algorithm == "rloo" else 1))
-    shape = PolicyShape(kind=kind, attention=options.attention)
+    learning = RLConfig(algorithm=algorithm, sentences=options.rollouts // (8 if algorithm == "rloo" else 1))
+    shape = PolicyConfig(kind=kind, attention=options.attention)
     task = OrderTask(store, model, ["de-en"], shape, learning, 1, compile=cuda and not options.eager)
     policy = task.learner.to(model.device)
     optimizer = torch.optim.AdamW(policy.parameters(), 1e-4)
@@ -63,11 +65,11 @@ def on_store(store: Store, model: Model, kind: str, algorithm: str, options: arg
     return row(f"{algorithm}/{kind}", model, done, spent, learned, flops, peak)
 
 
-def row(name: str, model: Model, done: int, spent: float, learned: float, flops: float, peak: float) -> dict:
+def row(name: str, model: TranslationModel, done: int, spent: float, learned: float, flops: float, peak: float) -> dict:
     return {
         "what": name,
-        "width": model.config.shape.width,
-        "tokens": model.config.tokens,
+        "width": model.config.transformer.hidden_size,
+        "tokens": model.config.vocab_size,
         "rollouts_per_second": round(done / spent),
         "with_learning": round(done / (spent + learned)),
         "share_of_peak": round(flops / spent / peak, 3),
@@ -79,11 +81,13 @@ def at_paper_size(whole_pair: bool, options: argparse.Namespace, device: torch.d
     tokens, length, copies = 64_700, 24, 8
     pieces = [*SPECIALS, *(f"w{i}" for i in range(tokens - len(SPECIALS)))]
     vocabulary = Vocabulary.from_merges({piece: i for i, piece in enumerate(pieces)}, [])
-    shape = Shape(width=1024, layers=6, heads=8, positions=64, source_sees_target=whole_pair)
+    shape = TransformerConfig(
+        hidden_size=1024, num_layers=6, num_heads=8, max_positions=64, source_sees_target=whole_pair
+    )
     cuda = device.type == "cuda"
-    model = Model(ModelConfig(shape, tokens, ("de", "en")), vocabulary).eval().requires_grad_(False)
+    model = TranslationModel(ModelConfig(shape, tokens, ("de", "en")), vocabulary).eval().requires_grad_(False)
     model = model.to(device=device, dtype=torch.bfloat16 if cuda else torch.float32)
-    policy = Policy(Scorer(PolicyShape("hidden"), 1024), with_value=False).to(device)
+    policy = ActorCritic(PolicyNetwork(PolicyConfig("hidden"), 1024), with_value=False).to(device)
     optimizer = torch.optim.AdamW(policy.parameters(), 1e-4)
     reward = make_reward("bleu", vocabulary)
     random = np.random.default_rng(1)
@@ -92,15 +96,15 @@ def at_paper_size(whole_pair: bool, options: argparse.Namespace, device: torch.d
     for number in range(options.batches + 2):
         sentences = random.integers(10, tokens, (2, count, length))
         lengths = np.full(count, length)
-        work = Work(
+        work = DecodeBatch(
             pack_sentences(list(sentences[0]), np.zeros(count, np.int64), vocabulary.eos),
             lengths, np.ones(count, np.int64), random.integers(-(1 << 62), 1 << 62, count * copies), copies,
         )  # fmt: skip
         start = now(cuda)
-        sampler = Sampler(LearnedOrder(policy.scorer, looking=look), with_opening=False)
+        sampler = SamplingOrder(LearnedOrder(policy.scorer, looking=look), with_opening=False)
         made, outcome = roll_out(model, work, sampler, sentences[1], lengths)
         returns = returns_of(step_rewards(reward, outcome, False), 0.999)
-        advantages = less_the_others(returns, copies)[made.rollout, made.step]
+        advantages = leave_one_out(returns, copies)[made.rollout, made.step]
         middle = now(cuda)
         chosen = policy.log_probs(made).gather(1, made.chosen[:, None]).squeeze(1)
         (-(advantages * chosen).mean()).backward()
@@ -140,7 +144,7 @@ def main() -> None:
     rows = []
     if options.store:
         dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-        model = Model.from_pretrained(options.model, device, dtype)
+        model = TranslationModel.from_pretrained(options.model, device, dtype)
         for algorithm in options.algorithms.split(","):
             for kind in options.kinds.split(","):
                 rows.append(on_store(Store(options.store), model, kind, algorithm, options, peak))

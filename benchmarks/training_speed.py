@@ -2,7 +2,7 @@
 
     python benchmarks/training_speed.py --store STORE [--widths 512,1024] [--seconds 20] [--json FILE]
 
-Two counts of floating-point operations are shown. `done` counts the products that are computed: the last layer and the
+Two counts of floating-point operations are shown. `done` counts the forward_flops that are computed: the last layer and the
 output run only at masked positions. `formula` is 6 x non-embedding weights x tokens plus the projection at masked
 positions, as papers count.
 """
@@ -15,27 +15,27 @@ from pathlib import Path
 import torch
 
 from anyorder.data.store import Store
-from anyorder.model.attention import to_device
-from anyorder.model.transformer import Shape
-from anyorder.training.batches import Ahead, Cursor
+from anyorder.models.attention import to_device
+from anyorder.models.transformer import TransformerConfig
+from anyorder.training.batches import Cursor, Prefetcher
 from anyorder.training.loop import _adamw, _move_average, peak_flops
 from anyorder.training.task import Run, training_flops
-from anyorder.training.translation import Masking, TranslationTask, new_model
+from anyorder.training.translation import MaskingConfig, TranslationTask, new_model
 
 
 def measure(
     store: Store, width: int, batch_tokens: int, seconds: float, cuda: bool, together: bool, profile: bool
 ) -> dict[str, object]:
     device = torch.device("cuda" if cuda else "cpu")
-    shape = Shape(width=width, source_sees_target=together)
+    shape = TransformerConfig(hidden_size=width, source_sees_target=together)
     model = new_model(store, shape, None, 1).to(device).train()
     average = new_model(store, shape, None, 1).to(device)
-    task = TranslationTask(store, model, Masking(), batch_tokens, 1, fixed=cuda)
+    task = TranslationTask(store, model, MaskingConfig(), batch_tokens, 1, fixed=cuda)
     task.module.to(device).train()
     if cuda:
         task.module.compile(dynamic=False)
     optimizer = _adamw(model, Run(steps=1), cuda)
-    source = Ahead(task.batches(Cursor(), 0, 0, 1))
+    source = Prefetcher(task.batches(Cursor(), 0, 0, 1))
 
     def step() -> tuple[int, int]:
         batch, _ = next(source)
@@ -76,7 +76,7 @@ def measure(
         print(found.key_averages().table(sort_by="cuda_time_total", row_limit=25, max_name_column_width=60))
     source.close()
     done = training_flops(model, tokens, predicted)
-    formula = 6.0 * (12 * shape.layers * width**2 * tokens + model.config.tokens * width * predicted)
+    formula = 6.0 * (12 * shape.layers * width**2 * tokens + model.config.vocab_size * width * predicted)
     return {
         "width": width,
         "source_sees_target": together,

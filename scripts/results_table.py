@@ -13,7 +13,7 @@ import statistics
 from pathlib import Path
 
 COLUMNS = [(direction, split) for direction in ("de-en", "en-de") for split in ("dev", "test")]
-TABLES = {"gold": ".*", "sureness": r"learned:sureness(-seed-\d+)?"}
+TABLES = {"gold": ".*", "confidence": r"learned:confidence(-seed-\d+)?"}
 """The evaluations, and which orders of each are shown."""
 HEADER = "| order | De→En dev ≤30 | dev | test ≤30 | test | En→De dev ≤30 | dev | test ≤30 | test |"
 

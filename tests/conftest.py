@@ -15,11 +15,11 @@ import torch
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from anyorder.data.prepare import Filters, parse_corpora, prepare
+from anyorder.data.prepare import FilterConfig, parse_corpora, prepare
 from anyorder.data.store import Store
-from anyorder.data.vocab import Vocabulary
-from anyorder.model.model import Model, ModelConfig
-from anyorder.model.transformer import Shape
+from anyorder.data.vocabulary import Vocabulary
+from anyorder.models.transformer import TransformerConfig
+from anyorder.models.translation import ModelConfig, TranslationModel
 
 LEXICON = {
     "der Hund": "the dog", "die Katze": "the cat", "das Haus": "the house", "ein Baum": "a tree", "ein Kind": "a child",
@@ -63,7 +63,7 @@ def store(corpus: Path) -> Store:
     languages = ("de", "en")
     splits = {name: parse_corpora(f"{corpus}/{name}.%", languages) for name in ("train", "dev")}
     out = corpus / "store"
-    prepare(languages, splits, out, vocabulary=200, filters=Filters(), workers=1)
+    prepare(languages, splits, out, vocabulary=200, filters=FilterConfig(), workers=1)
     return Store(out)
 
 
@@ -72,11 +72,11 @@ def vocabulary(store: Store) -> Vocabulary:
     return store.vocabulary
 
 
-def tiny(vocabulary: Vocabulary, seed: int = 0, **shape: object) -> Model:
+def tiny(vocabulary: Vocabulary, seed: int = 0, **shape: object) -> TranslationModel:
     """A model of random weights, sharp enough that its choices are not near-ties."""
     torch.manual_seed(seed)
-    size = {"width": 64, "layers": 3, "heads": 4, "positions": 64, **shape}
-    model = Model(ModelConfig(Shape(**size), len(vocabulary), ("de", "en")), vocabulary)  # type: ignore[arg-type]
+    size = {"hidden_size": 64, "num_layers": 3, "num_heads": 4, "max_positions": 64, **shape}
+    model = TranslationModel(ModelConfig(TransformerConfig(**size), len(vocabulary), ("de", "en")), vocabulary)  # type: ignore[arg-type]
     with torch.no_grad():
         for parameter in model.transformer.parameters():
             if parameter.dim() == 2:
@@ -86,7 +86,7 @@ def tiny(vocabulary: Vocabulary, seed: int = 0, **shape: object) -> Model:
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["source-once", "whole-pair"])
-def model(request: pytest.FixtureRequest, vocabulary: Vocabulary) -> Model:
+def model(request: pytest.FixtureRequest, vocabulary: Vocabulary) -> TranslationModel:
     return tiny(vocabulary, source_sees_target=request.param)
 
 
@@ -137,7 +137,7 @@ def tab(chromium: Any) -> Iterator[Any]:
 @contextmanager
 def open_tab(browser: Any, *origins: str) -> Iterator[Any]:
     """A page that may ask these origins only, and write nothing to the console; what it did else is `page.told`."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    context = browser.new_context(viewport={"hidden_size": 1280, "height": 900}, color_scheme="light")
     page = context.new_page()
     page.told = told = []
     allowed = ("file:", "data:", "about:", *(f"{origin}/" for origin in origins))

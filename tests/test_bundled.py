@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import anyorder
-from anyorder.evaluation.tables import encode_pairs, evaluate
-from anyorder.model.checkpoint import find
+from anyorder.evaluation.evaluate import encode_pairs, evaluate
+from anyorder.models.checkpoint import find
 from anyorder.orders.learned import load_order
 
 FOLDER = find("de-en")
@@ -41,7 +41,7 @@ def test_its_own_order_is_the_one_it_translates_in(translator: anyorder.Translat
         assert made == translator.translate([text], direction, "learned")[0]
 
 
-@pytest.mark.parametrize("order", ["left-to-right", "margin", "learned", "learned:sureness"])
+@pytest.mark.parametrize("order", ["left-to-right", "margin", "learned", "learned:confidence"])
 def test_a_sentence_does_not_depend_on_its_batch(translator: anyorder.Translator, order: str) -> None:
     texts, references = sample("de")[:24], sample("en")[:24]
     together = translator.translate(texts, "de-en", order, length="gold", references=references)
@@ -80,9 +80,9 @@ def test_the_tables_beside_the_model_are_the_measured_ones() -> None:
 
 
 def test_an_order_of_a_few_thousand_weights() -> None:
-    scorer, about = load_order(FOLDER / "learned" / "sureness")
+    scorer, about = load_order(FOLDER / "learned" / "confidence")
     assert sum(value.numel() for value in scorer.parameters()) == 2578
-    assert about["policy"]["kind"] == "sureness"
+    assert about["policy"]["kind"] == "confidence"
 
 
 def test_the_table_of_results() -> None:

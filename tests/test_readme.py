@@ -77,7 +77,7 @@ def test_every_command_in_the_documentation_has_options_that_exist(monkeypatch: 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
 def test_python_in_the_documentation(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from anyorder.model.checkpoint import find
+    from anyorder.models.checkpoint import find
 
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     (tmp_path / "runs" / "mine" / "model").symlink_to(find("de-en"))

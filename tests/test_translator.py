@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 import anyorder
-from anyorder.data.vocab import Vocabulary
+from anyorder.data.vocabulary import Vocabulary
+from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.lengths import make_length
-from anyorder.decoding.manner import Manner
 from anyorder.errors import InputError
-from anyorder.model.length import LengthTable
+from anyorder.models.length import LengthTable
 from anyorder.translator import Translator
 from tests.conftest import tiny, toy_pairs
 
@@ -48,7 +48,9 @@ def test_candidates_keep_the_likeliest_per_token(translator: Translator) -> None
     best = translator.translate(SOURCES, "de-en", "left-to-right", length="candidates:3")
     for i, chosen in enumerate(best):
         each = [
-            translator.decode([SOURCES[i]], [ids[i]], "de-en", Manner.of("left-to-right", length="gold"), [length])[0]
+            translator.decode(
+                [SOURCES[i]], [ids[i]], "de-en", DecodingConfig.of("left-to-right", length="gold"), [length]
+            )[0]
             for length in tried[i]
         ]
         assert chosen.mean_logprob == pytest.approx(max(one.mean_logprob for one in each), abs=1e-5)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anyorder.decoding.trajectory import Trajectory
-    from anyorder.model.model import Model
+    from anyorder.models.translation import TranslationModel
     from anyorder.orders import Order
     from anyorder.translator import Translator, load
 
 __version__ = "0.1.0"
-__all__ = ["Model", "Order", "Trajectory", "Translator", "__version__", "load"]
+__all__ = ["TranslationModel", "Order", "Trajectory", "Translator", "__version__", "load"]
 
 _HOMES = {
-    "Model": "anyorder.model.model",
+    "TranslationModel": "anyorder.models.translation",
     "Order": "anyorder.orders",
     "Trajectory": "anyorder.decoding.trajectory",
     "Translator": "anyorder.translator",

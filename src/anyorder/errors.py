@@ -1,4 +1,8 @@
-"""Errors that speak to the user. Raised anywhere, caught once in `anyorder.cli`: one line, exit code 2."""
+"""Errors that speak to the user. Raised anywhere; the command line prints them as one line and exits with code 2.
+
+Nothing here knows the name of a flag. An error carries the field it is about and the config class that the field
+belongs to, and `anyorder.cli` says which flag that is.
+"""
 
 import math
 from collections.abc import Iterable
@@ -6,47 +10,63 @@ from difflib import get_close_matches
 
 
 class InputError(Exception):
-    """What the user gave is wrong; the message is one line that says where and what was expected."""
+    """What the user gave is wrong; the message is one line that says where and what was expected.
+
+    Args:
+        message: What is wrong. With a field it reads on from the field's name: `0: expected a number of at least 1`.
+        field: The argument or config field that is wrong, such as `log_every`.
+        config: The config class that the field belongs to; None for an argument of a function.
+    """
+
+    def __init__(self, message: str, field: str | None = None, config: type | None = None):
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.config = config
+
+    def __str__(self) -> str:
+        return f"{self.field} {self.message}" if self.field else self.message
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
+def unknown(kind: str, name: str, known: Iterable[str], field: str | None = None) -> InputError:
     """An `InputError` for a name that is not in `known`, with the nearest one suggested.
 
     >>> str(unknown("order", "margn", ["margin", "uniform"]))
     "unknown order 'margn': did you mean 'margin'? (known: margin, uniform)"
+    >>> str(unknown("order", "l2r", ["margin", "uniform"]))
+    "unknown order 'l2r' (known: margin, uniform)"
     """
     known = list(known)
     near = [one for one in known if name.startswith(one) or (name and one.startswith(name))]
     near = near or get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'? " if near else ""
-    return InputError(f"unknown {kind} '{name}': {hint}(known: {', '.join(known)})")
+    hint = f": did you mean '{near[0]}'?" if near else ""
+    return InputError(f"unknown {kind} '{name}'{hint} (known: {', '.join(known)})")
 
 
 def check_number(
-    option: str,
+    field: str,
     value: float | None,
     *,
-    least: float | None = None,
+    at_least: float | None = None,
     above: float | None = None,
-    most: float | None = None,
+    at_most: float | None = None,
     below: float | None = None,
+    config: type | None = None,
 ) -> None:
-    """An `InputError` for a number that is out of bounds, infinite or no number. None passes: nothing was given.
+    """An `InputError` for a number that is out of bounds, infinite or NaN. None passes: nothing was given.
 
-    >>> check_number("--run.log_every", 0, least=1)
+    >>> check_number("log_every", 0, at_least=1)
     Traceback (most recent call last):
-    anyorder.errors.InputError: --run.log-every 0: expected a number of at least 1
+    anyorder.errors.InputError: log_every 0: expected a number of at least 1
     """
     if value is None or (
         math.isfinite(value)
-        and (least is None or value >= least)
+        and (at_least is None or value >= at_least)
         and (above is None or value > above)
-        and (most is None or value <= most)
+        and (at_most is None or value <= at_most)
         and (below is None or value < below)
     ):
         return
-    if option.startswith("--"):
-        option = option.replace("_", "-")  # as help spells it
-    bounds = (("at least", least), ("more than", above), ("at most", most), ("less than", below))
-    told = " and ".join(f"{word} {bound}" for word, bound in bounds if bound is not None)
-    raise InputError(f"{option} {value}: expected a number of {told}")
+    bounds = (("at least", at_least), ("more than", above), ("at most", at_most), ("less than", below))
+    expected = " and ".join(f"{word} {bound}" for word, bound in bounds if bound is not None)
+    raise InputError(f"{value}: expected a number of {expected}", field, config)

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from anyorder.data.text import Text
-from anyorder.decoding.engine import Filled, Request
-from anyorder.decoding.manner import Manner
-from anyorder.decoding.shards import decode_shared
+from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.distributed import decode_distributed
+from anyorder.decoding.engine import Hypothesis, Request
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
-from anyorder.model.model import Model
+from anyorder.models.translation import TranslationModel
 from anyorder.orders import Order
 from anyorder.orders.learned import default_order
 
@@ -27,13 +27,13 @@ def load(name: str | Path, device: str | torch.device = "auto") -> "Translator":
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
-    return Translator(Model.from_pretrained(name, device, dtype))
+    return Translator(TranslationModel.from_pretrained(name, device, dtype))
 
 
 class Translator:
     """Translates with one model in any order."""
 
-    def __init__(self, model: Model):
+    def __init__(self, model: TranslationModel):
         self.model = model
 
     def translate(
@@ -57,11 +57,11 @@ class Translator:
             budget: Positions filled in one step: `one` or a number.
             length: How the target's length is found: `gold`, `predicted`, `candidates:N`, `table:N` or `fixed:N`.
             references: Reference translations, for `length="gold"`.
-            seed: For orders that draw lots.
+            seed: For orders that draw hash_uniform.
             batch_tokens: Target tokens under way together; results do not depend on it.
         """
         order = order or default_order(self.model, direction)
-        how = Manner.of(order, budget, length, seed, batch_tokens)
+        how = DecodingConfig.of(order, budget, length, seed, batch_tokens)
         source, target = direction_languages(self.model, direction)
         gold = None
         if references is not None:
@@ -80,7 +80,7 @@ class Translator:
 
     def check_room(self, lengths: Iterable[int], lines: Iterable[int], where: str) -> None:
         """An `InputError` for the first line that has more subwords than the model has positions."""
-        room = self.model.config.shape.positions - 2
+        room = self.model.config.transformer.max_positions - 2
         for length, line in zip(lengths, lines, strict=True):
             if length > room:
                 raise InputError(f"{where}, line {line}: {length} subwords, the model has room for {room}")
@@ -95,7 +95,7 @@ class Translator:
         texts: Sequence[str],
         sources: Sequence[np.ndarray],
         direction: str,
-        how: Manner,
+        how: DecodingConfig,
         gold: Sequence[int] | None = None,
         advance: Callable[[int], None] = lambda sentences: None,
     ) -> list[Trajectory]:
@@ -121,10 +121,10 @@ class Translator:
         self,
         sources: Sequence[np.ndarray],
         direction: str,
-        how: Manner,
+        how: DecodingConfig,
         gold: Sequence[int] | None = None,
         advance: Callable[[int], None] = lambda sentences: None,
-    ) -> list[Filled]:
+    ) -> list[Hypothesis]:
         """The ids, steps and log-probabilities that `decode` makes trajectories of."""
         present = [i for i, ids in enumerate(sources) if len(ids) and (gold is None or gold[i])]
         candidates = how.length.candidates(
@@ -133,14 +133,14 @@ class Translator:
         asked = [(i, length) for i, lengths in zip(present, candidates, strict=True) for length in lengths]
         requests = [Request(sources[i], length, sentence_key(how.seed, sources[i], length)) for i, length in asked]
         order = how.order.bind(self.model, direction)
-        filled = decode_shared(self.model, requests, direction, order, how.budget, how.batch_tokens, advance)
-        best: dict[int, Filled] = {}
+        filled = decode_distributed(self.model, requests, direction, order, how.budget, how.batch_tokens, advance)
+        best: dict[int, Hypothesis] = {}
         for (i, _), one in zip(asked, filled, strict=True):
             if i not in best or one.logprobs.mean() > best[i].logprobs.mean():
                 best[i] = one
         return [best.get(i, _NOTHING) for i in range(len(sources))]
 
-    def sentences(self, filled: Sequence[Filled], direction: str) -> list[str]:
+    def sentences(self, filled: Sequence[Hypothesis], direction: str) -> list[str]:
         """Finished targets as a reader expects them."""
         text = self._text[direction_languages(self.model, direction)[1]]
         return [text.sentence(self.model.vocabulary.words(one.ids)) for one in filled]
@@ -151,15 +151,15 @@ class Translator:
         return {language: Text(language, config.text) for language in config.languages}
 
 
-_NOTHING = Filled(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
+_NOTHING = Hypothesis(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
 
 
-def direction_languages(model: Model, direction: str) -> tuple[str, str]:
+def direction_languages(model: TranslationModel, direction: str) -> tuple[str, str]:
     source, target = model.config.direction(direction)
     return model.config.languages[source], model.config.languages[target]
 
 
 def sentence_key(seed: int, source: np.ndarray, length: int) -> int:
-    """A number for the sentence: whatever batch or process it comes in, it draws the same lots."""
+    """A number for the sentence: whatever batch or process it comes in, it draws the same hash_uniform."""
     digest = hashlib.blake2b(source.astype("<i8").tobytes(), digest_size=8, key=f"{seed}/{length}".encode())
     return int.from_bytes(digest.digest(), "little", signed=True)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.analysis import linguistics, shape
+from anyorder.analysis import linguistics, order_metrics
 from anyorder.analysis.linguistics import Annotation, Ranks, Text
 from tests.analysis.paper import AFFLECK, MOSTLY_LEFT_TO_RIGHT, TEARGAS
 
@@ -18,7 +18,7 @@ SENTENCES = st.lists(
 
 
 def ranks_of(steps: list[list[int]]) -> Ranks:
-    several = [shape.ranked(np.array(one, int)) for one in steps if one]
+    several = [order_metrics.ranked(np.array(one, int)) for one in steps if one]
     names = ("earlier", "until", "relative")
     return Ranks(
         *(np.concatenate([np.zeros(0, int), *(getattr(one, name) for one in several)])[None] for name in names)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from anyorder.data.vocab import Vocabulary
-from anyorder.model.model import Model
-from anyorder.orders.learned import PolicyShape, Scorer, save_order
+from anyorder.data.vocabulary import Vocabulary
+from anyorder.models.translation import TranslationModel
+from anyorder.orders.learned import PolicyConfig, PolicyNetwork, save_order
 from tests.conftest import tiny
 
 
@@ -15,9 +15,9 @@ from tests.conftest import tiny
 def folder(tmp_path_factory: pytest.TempPathFactory, vocabulary: Vocabulary) -> Path:
     folder = tmp_path_factory.mktemp("explorer") / "small"
     tiny(vocabulary).save_pretrained(folder)
-    model = Model.from_pretrained(folder)
+    model = TranslationModel.from_pretrained(folder)
     torch.manual_seed(4)
-    scorer = Scorer(PolicyShape(size=64, attention=1), model.config.shape.width)
+    scorer = PolicyNetwork(PolicyConfig(size=64, attention=1), model.config.transformer.hidden_size)
     torch.nn.init.normal_(scorer.out)
     save_order(scorer, folder / "learned" / "default", model, ["de-en"])
     save_order(scorer, folder / "learned" / "other" / "en-de", model, ["en-de"])

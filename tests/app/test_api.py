@@ -15,9 +15,9 @@ pytest.importorskip("fastapi", reason="the explorer needs the extra 'app'")
 
 from fastapi.testclient import TestClient
 
-from anyorder.app.desk import Desk, Task
-from anyorder.app.limits import Limits, RefusedError, hosts_of
-from anyorder.app.pages import inline_sources
+from anyorder.app.batching import BatchQueue, Task
+from anyorder.app.csp import inline_sources
+from anyorder.app.middleware import Limits, RefusedError, hosts_of
 from anyorder.app.server import create_app
 from anyorder.translator import Translator, load
 from tests.conftest import toy_pairs
@@ -275,7 +275,7 @@ def test_the_page_s_own_scripts_are_allowed_by_hash(client: TestClient, monkeypa
 
 
 def test_a_mistake_of_ours_is_one_line_too(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anyorder.app.shelf.Offer.encode", lambda *_: 1 / 0)
+    monkeypatch.setattr("anyorder.app.model_registry.ServedModel.encode", lambda *_: 1 / 0)
     response = translate(client)
     refused(response, 500, "the server made a mistake")
     assert "ZeroDivision" not in response.text
@@ -327,7 +327,7 @@ def test_whoever_waits_too_long_is_told(folder: Path, monkeypatch: pytest.Monkey
         assert "retry-after" in response.headers
 
 
-async def _gather(desk: Desk, tasks: list[Task[int, int]]) -> list[Any]:
+async def _gather(desk: BatchQueue, tasks: list[Task[int, int]]) -> list[Any]:
     return await asyncio.gather(*(desk.ask([task]) for task in tasks), return_exceptions=True)
 
 
@@ -343,7 +343,7 @@ def test_what_is_alike_goes_together() -> None:
             raise RefusedError(500, "unlucky")
         return [-item for item in items]
 
-    desk = Desk(Limits(tokens=40))
+    desk = BatchQueue(Limits(tokens=40))
     tasks = [Task(run, 0)]
     tasks += [Task(run, i, alike="odd" if i % 2 else "even", cost=10) for i in range(1, 12)]
     tasks += [Task(run, 13), Task(run, 14), Task(run, 15)]
@@ -359,7 +359,7 @@ def test_what_is_alike_goes_together() -> None:
 
 
 def test_whoever_leaves_makes_room() -> None:
-    """Work that nobody waits for any more is not done, and does not lie around."""
+    """DecodeBatch that nobody waits for any more is not done, and does not lie around."""
     done: list[int] = []
     release = threading.Event()
 
@@ -368,7 +368,7 @@ def test_whoever_leaves_makes_room() -> None:
         done.extend(items)
         return list(items)
 
-    desk = Desk(Limits())
+    desk = BatchQueue(Limits())
 
     async def leave() -> None:
         stays = asyncio.ensure_future(desk.ask([Task(run, 0)]))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from anyorder.analysis.shape import left_to_right, outer_in
+from anyorder.analysis.order_metrics import left_to_right, outer_in
 from anyorder.cli import main
 from tests.analysis.paper import AFFLECK, MOSTLY_LEFT_TO_RIGHT, TEARGAS
 
@@ -128,7 +128,7 @@ def test_links_in_circles(files: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_nothing_to_analyse(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze"]) == 2
-    assert "nothing to analyse" in capsys.readouterr().err
+    assert "nothing to analyze" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("width", ["40", "80", "120"])

@@ -10,9 +10,9 @@ import pytest
 
 from anyorder.cli import VERBS, main
 from anyorder.data.store import Store
-from anyorder.data.vocab import Vocabulary
+from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.trajectory import Trajectory
-from anyorder.model.model import Model
+from anyorder.models.translation import TranslationModel
 from tests.conftest import run_cli, tiny, toy_pairs, write_pairs
 
 PAIRS = toy_pairs(9, seed=5)
@@ -166,7 +166,7 @@ def wrong(folder: Path, tmp_path: Path) -> dict[str, tuple[list[object], str]]:
     (folder / "long.en").write_text("dog\ndog\n")
     broken = folder / "broken"
     if not broken.exists():
-        Model.from_pretrained(folder / "model").save_pretrained(broken)
+        TranslationModel.from_pretrained(folder / "model").save_pretrained(broken)
         (broken / "model.safetensors").write_bytes(b"\x08\x00\x00\x00")
     for language in ("de", "en"):
         (folder / f"uneven.{language}").write_text("a\n" * (3 if language == "de" else 2))
@@ -201,8 +201,8 @@ def wrong(folder: Path, tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "against": (["evaluate", *model, *json_out, *test, "--orders", "margin", "--against", "l2r"], "--against 'l2r': is not among --orders (margin)"),
         "store": (["train", "--data", folder, "--out", out, "--run.steps", 1], "not a prepared store"),
         "endless": (["train", "--data", folder, "--out", out], "say how long to train"),
-        "type": (["train", "--data", folder, "--out", out, "--shape.width", "wide"], "--shape.width: expected int"),
-        "heads": (["train", "--data", folder, "--out", out, "--run.steps", 1, "--shape.width", "30"], "30 is not a multiple of 8 heads"),
+        "type": (["train", "--data", folder, "--out", out, "--transformer.hidden-size", "wide"], "--transformer.hidden-size: expected int"),
+        "heads": (["train", "--data", folder, "--out", out, "--run.steps", 1, "--transformer.hidden-size", "30"], "30 is not a multiple of 8 heads"),
         "option": (["train", "--data", folder, "--out", out, "--run.stops", 1], "--run.stops"),
         "verb": (["trane"], "unknown verb 'trane': did you mean 'train'"),
     }  # fmt: skip

@@ -14,12 +14,23 @@ import pytest
 
 from anyorder.cli import main
 from anyorder.data.store import Store
-from anyorder.data.vocab import Vocabulary
-from anyorder.model.model import Model
+from anyorder.data.vocabulary import Vocabulary
+from anyorder.models.translation import TranslationModel
 from anyorder.training.batches import weights_by_corpus
 from tests.conftest import run_cli, tiny, toy_pairs, write_pairs
 
-SMALL = ["--shape.width", 32, "--shape.layers", 1, "--shape.heads", 2, "--shape.positions", 64, "--run.device", "cpu"]
+SMALL = [
+    "--transformer.hidden-size",
+    32,
+    "--transformer.num-layers",
+    1,
+    "--transformer.num-heads",
+    2,
+    "--transformer.max-positions",
+    64,
+    "--run.device",
+    "cpu",
+]
 SMALL += ["--run.batch-tokens", 500, "--run.warmup", 2]
 STEPS = ["--run.steps", 2]
 
@@ -79,12 +90,12 @@ def refused(capsys: pytest.CaptureFixture[str], place: Path, expected: str, *arg
         ([*STEPS, "--run.batch-tokens", 3], "--run.batch-tokens 3"),
         ([*STEPS, "--run.seed", -1], "--run.seed -1"),
         ([*STEPS, "--run.seed", 10**30], "--run.seed 1000"),
-        ([*STEPS, "--shape.heads", 0], "--shape.heads 0"),
-        ([*STEPS, "--shape.width", 0], "--shape.width 0"),
-        ([*STEPS, "--shape.width", -32], "--shape.width -32"),
-        ([*STEPS, "--shape.layers", 0], "--shape.layers 0"),
-        ([*STEPS, "--shape.positions", 0], "--shape.positions 0"),
-        ([*STEPS, "--shape.dropout", 1], "--shape.dropout 1.0"),
+        ([*STEPS, "--transformer.num-heads", 0], "--transformer.num-heads 0"),
+        ([*STEPS, "--transformer.hidden-size", 0], "--transformer.hidden-size 0"),
+        ([*STEPS, "--transformer.hidden-size", -32], "--transformer.hidden-size -32"),
+        ([*STEPS, "--transformer.num-layers", 0], "--transformer.num-layers 0"),
+        ([*STEPS, "--transformer.max-positions", 0], "--transformer.max-positions 0"),
+        ([*STEPS, "--transformer.dropout", 1], "--transformer.dropout 1.0"),
         ([*STEPS, "--masking.smoothing", -1], "--masking.smoothing -1"),
         ([*STEPS, "--masking.smoothing", 2], "--masking.smoothing 2"),
         ([*STEPS, "--masking.validation-sentences", 0], "--masking.validation-sentences 0"),
@@ -95,7 +106,7 @@ def refused(capsys: pytest.CaptureFixture[str], place: Path, expected: str, *arg
         ([*STEPS, "--masking.weights", "{train: -1}"], "the weight of corpus 'train' is -1"),
         ([*STEPS, "--masking.weights", "{train: .nan}"], "the weight of corpus 'train' is nan"),
         ([*STEPS, "--masking.weights", "{train: .inf}"], "the weight of corpus 'train' is inf"),
-        ([*STEPS, "--shape", "3"], "--shape"),
+        ([*STEPS, "--transformer", "3"], "--transformer"),
     ],
 )
 def test_training_settings(
@@ -162,7 +173,7 @@ def test_evaluation_settings(
         (["--length", "gold", "--reference", "{folder}/test.en", "Hund"], "input has fewer lines than"),
         (["--model", "{folder}/run", "Hund"], "is a run, not a model; its model is {folder}/run/model"),
         (["--model", "{folder}/config-folder", "Hund"], "config.json: cannot be read (Is a directory)"),
-        (["--model", "{folder}/heads", "Hund"], "config.json: damaged (--shape.heads 0"),
+        (["--model", "{folder}/heads", "Hund"], "config.json: damaged (--transformer.num-heads 0"),
         (["--model", "{folder}/no-lengths", "--length", "table:2", "Hund"], "table of lengths is empty for de-en"),
         (["--model", "{folder}/bad-lengths", "--length", "table:2", "Hund"], "lengths.json: damaged"),
         (["--model", "{folder}/lengths-folder", "Hund"], "lengths.json: cannot be read (Is a directory)"),
@@ -244,7 +255,10 @@ def test_recipes(tmp_path: Path, place: Path, recipe: bytes, expected: str, caps
 def test_a_bundled_model_lends_its_vocabulary(folder: Path, tmp_path: Path) -> None:
     common = ["--languages", "de,en", "--train", f"{folder}/test.%", "--workers", 1]
     assert run("prepare", *common, "--out", tmp_path / "store", "--tokenizer", "de-en") == 0
-    assert Store(tmp_path / "store").vocabulary.fingerprint == Model.from_pretrained("de-en").vocabulary.fingerprint
+    assert (
+        Store(tmp_path / "store").vocabulary.fingerprint
+        == TranslationModel.from_pretrained("de-en").vocabulary.fingerprint
+    )
 
 
 def _altered(store: Store, folder: Path, **manifest: object) -> Path:
@@ -261,7 +275,9 @@ def test_damaged_stores(store: Store, tmp_path: Path, place: Path, capsys: pytes
     content[-2:] = b"\xff\xff"
     (ids / "train.en.ids.bin").write_bytes(content)
     tokenizer = _altered(store, tmp_path / "tokenizer")
-    shutil.copy(Path(str(Model.from_pretrained("de-en").home)) / "tokenizer.json", tokenizer / "tokenizer.json")
+    shutil.copy(
+        Path(str(TranslationModel.from_pretrained("de-en").home)) / "tokenizer.json", tokenizer / "tokenizer.json"
+    )
     for damaged, expected in (
         (ids, "train.en.ids.bin: the id 65535 is not one of the vocabulary's"),
         (tokenizer, "wrong vocabulary: tokenizer.json is"),
@@ -312,7 +328,7 @@ def test_resuming_with_other_settings(
     for option, value, expected in (
         ("--masking.smoothing", 0.2, "masking.smoothing was 0.1, now it is 0.2"),
         ("--masking.weights", "{train: 2}", "masking.weights was {}, now it is {'train': 2.0}"),
-        ("--shape.dropout", 0.3, "shape.dropout was 0.1, now it is 0.3"),
+        ("--transformer.dropout", 0.3, "shape.dropout was 0.1, now it is 0.3"),
     ):
         assert run(*train, *STEPS, "--resume", option, value) == 2
         assert f"cannot resume: {expected}\n" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder.data.bpe import learn_merges, spell
-from anyorder.data.vocab import SPECIALS, Vocabulary
+from anyorder.data.vocabulary import SPECIALS, Vocabulary
 
 
 def merge(symbols: list[str], pair: tuple[str, str]) -> list[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anyorder.data.prepare import Corpus, Filters, parse_corpora, prepare
+from anyorder.data.prepare import Corpus, FilterConfig, parse_corpora, prepare
 from anyorder.data.store import Store
 from anyorder.data.text import Text
 from anyorder.errors import InputError
@@ -23,7 +23,7 @@ def make(tmp_path: Path, out: str = "store", **options: object) -> tuple[Store, 
         "train": [Corpus("train", (tmp_path / "train.de", tmp_path / "train.en"), tmp_path / "train.corpus")],
         "dev": parse_corpora(f"{tmp_path}/dev.%", LANGUAGES),
     }
-    chosen: dict[str, object] = {"vocabulary": 110, "filters": Filters(1, 80, 4.0), "workers": 1, **options}
+    chosen: dict[str, object] = {"vocabulary": 110, "filters": FilterConfig(1, 80, 4.0), "workers": 1, **options}
     account = prepare(LANGUAGES, splits, tmp_path / out, **chosen)  # type: ignore[arg-type]
     return Store(tmp_path / out), account
 

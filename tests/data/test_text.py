@@ -1,6 +1,6 @@
 import pytest
 
-from anyorder.data.text import Text, TextRules, check_language
+from anyorder.data.text import Text, TextConfig, check_language
 from anyorder.errors import InputError
 
 
@@ -18,16 +18,16 @@ def test_words(language: str, line: str, words: str) -> None:
 
 
 def test_no_normalisation_keeps_quotation_marks() -> None:
-    assert "„" in Text("de", TextRules(normalise=False)).words("„Ja“")
+    assert "„" in Text("de", TextConfig(normalize=False)).words("„Ja“")
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("keep", "Şi ţară"), ("comma", "Și țară"), ("plain", "Si tara")])
 def test_romanian_letters(rule: str, expected: str) -> None:
-    assert Text("ro", TextRules(romanian=rule)).words("Şi ţară") == expected  # type: ignore[arg-type]
+    assert Text("ro", TextConfig(romanian=rule)).words("Şi ţară") == expected  # type: ignore[arg-type]
 
 
 def test_lowercase_drops_accents() -> None:
-    assert Text("de", TextRules(lowercase=True)).words("Über Ärger") == "uber arger"
+    assert Text("de", TextConfig(lowercase=True)).words("Über Ärger") == "uber arger"
 
 
 @pytest.mark.parametrize(

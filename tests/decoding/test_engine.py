@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from anyorder.data.vocab import Vocabulary
-from anyorder.decoding.budget import make_budget
-from anyorder.decoding.engine import Filled, Request, decode
+from anyorder.data.vocabulary import Vocabulary
+from anyorder.decoding.engine import Hypothesis, Request, decode
+from anyorder.decoding.schedules import make_schedule
 from anyorder.errors import InputError
-from anyorder.model.attention import Segments, SourceApart, Together
-from anyorder.model.model import Model
+from anyorder.models.attention import FullAttention, Segments, SourceIsolated
+from anyorder.models.translation import TranslationModel
 from anyorder.orders import Order, State, make_order
 from tests.conftest import tiny
 
@@ -49,7 +49,7 @@ MIXED = [(int(s), int(t)) for s, t in np.random.default_rng(8).integers(1, 31, (
 
 
 @torch.no_grad()
-def decode_plainly(model: Model, request: Request, order: Order, budget: int) -> Filled:
+def decode_plainly(model: TranslationModel, request: Request, order: Order, budget: int) -> Hypothesis:
     """What the paper describes, without batches, caches or packing."""
     vocabulary, length = model.vocabulary, request.length
     eos, mask = vocabulary.eos, vocabulary.mask
@@ -64,10 +64,10 @@ def decode_plainly(model: Model, request: Request, order: Order, budget: int) ->
         positions = torch.tensor([*range(first), *range(second)])
         languages = torch.tensor([0] * first + [1] * second)
         pair = Segments.of(np.array([first + second]))
-        if model.config.shape.source_sees_target:
-            pattern = Together(pair)
+        if model.config.transformer.source_sees_target:
+            pattern = FullAttention(pair)
         else:
-            pattern = SourceApart(pair, Segments.of(np.array([first, second])), languages == 1)  # type: ignore[assignment]
+            pattern = SourceIsolated(pair, Segments.of(np.array([first, second])), languages == 1)  # type: ignore[assignment]
         hidden = model.transformer(tokens, positions, languages, pattern).last[first + 1 : first + 1 + length]
         logits = model.logits(hidden)
         masked = torch.tensor([[token == mask for token in target]])
@@ -83,15 +83,15 @@ def decode_plainly(model: Model, request: Request, order: Order, budget: int) ->
             target[position] = int(words.argmax()) + vocabulary.first_word
             steps[position] = step
             logprobs[position] = float(logits[position].log_softmax(-1)[target[position]])
-    return Filled(np.array(target), np.array(steps), np.array(logprobs))
+    return Hypothesis(np.array(target), np.array(steps), np.array(logprobs))
 
 
 @pytest.mark.parametrize("budget", [1, 3])
 @pytest.mark.parametrize("name", [*ORDERS, "hidden-sum"])
-def test_the_engine_does_what_the_plain_decoder_does(model: Model, name: str, budget: int) -> None:
+def test_the_engine_does_what_the_plain_decoder_does(model: TranslationModel, name: str, budget: int) -> None:
     order = order_by_name(name)
     requests = requests_of([(5, 7), (12, 3), (1, 1), (9, 12), (20, 11), (3, 6)], model.vocabulary)
-    found = decode(model, requests, "de-en", order, make_budget(budget))
+    found = decode(model, requests, "de-en", order, make_schedule(budget))
     for request, one in zip(requests, found, strict=True):
         plain = decode_plainly(model, request, order, budget)
         assert one.ids.tolist() == plain.ids.tolist()
@@ -100,9 +100,9 @@ def test_the_engine_does_what_the_plain_decoder_does(model: Model, name: str, bu
 
 
 @pytest.mark.parametrize("name", [*ORDERS, "hidden-sum"])
-def test_a_sentence_does_not_depend_on_its_batch(model: Model, name: str) -> None:
+def test_a_sentence_does_not_depend_on_its_batch(model: TranslationModel, name: str) -> None:
     """Alone, among 64 of mixed lengths, in small batches: the same tokens, steps and log-probabilities, bit by bit."""
-    order, budget = order_by_name(name), make_budget("one")
+    order, budget = order_by_name(name), make_schedule("one")
     requests = requests_of(MIXED, model.vocabulary)
     together = decode(model, requests, "de-en", order, budget)
     small = decode(model, requests, "de-en", order, budget, batch_tokens=100)
@@ -117,7 +117,7 @@ def test_a_sentence_does_not_depend_on_its_batch(model: Model, name: str) -> Non
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("name", ["left-to-right", "margin"])
 def test_nor_does_it_with_two_threads(vocabulary: Vocabulary, name: str) -> None:
-    model, order, budget = tiny(vocabulary, width=256), make_order(name), make_budget("one")
+    model, order, budget = tiny(vocabulary, hidden_size=256), make_order(name), make_schedule("one")
     requests = requests_of(MIXED[:20], vocabulary)
     for request, one in zip(requests, decode(model, requests, "de-en", order, budget), strict=True):
         alone = decode(model, [request], "de-en", order, budget)[0]
@@ -135,7 +135,7 @@ def test_every_position_is_filled_once(vocabulary: Vocabulary, lengths: list, na
     model = tiny(vocabulary)
     for (_, length), one in zip(
         lengths,
-        decode(model, requests_of(lengths, vocabulary), "en-de", order_by_name(name), make_budget(budget)),
+        decode(model, requests_of(lengths, vocabulary), "en-de", order_by_name(name), make_schedule(budget)),
         strict=True,
     ):
         fills = np.bincount(one.steps)[1:].tolist()
@@ -149,12 +149,12 @@ def test_special_tokens_are_never_emitted(vocabulary: Vocabulary) -> None:
     with torch.no_grad():
         model.output_bias[: vocabulary.first_word] += 50
     for name in ORDERS:
-        for one in decode(model, requests_of(MIXED[:10], vocabulary), "de-en", make_order(name), make_budget("one")):
+        for one in decode(model, requests_of(MIXED[:10], vocabulary), "de-en", make_order(name), make_schedule("one")):
             assert one.ids.min() >= vocabulary.first_word
             assert one.logprobs.max() < -5  # and the probability is the model's own, not one made up without them
 
 
-def test_one_forward_pass_a_step(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_forward_pass_a_step(model: TranslationModel, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     forward = type(model.transformer).forward
 
@@ -164,16 +164,16 @@ def test_one_forward_pass_a_step(model: Model, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(type(model.transformer), "forward", counting)
     requests = requests_of([(4, 5), (4, 3), (6, 9)], model.vocabulary)
-    decode(model, requests, "de-en", make_order("left-to-right"), make_budget("one"))
+    decode(model, requests, "de-en", make_order("left-to-right"), make_schedule("one"))
     assert calls == [3, 3, 3, 2, 2, 1, 1, 1, 1]  # only what is filled; finished sentences have left
     calls.clear()
-    decode(model, requests, "de-en", make_order("margin"), make_budget("one"))
+    decode(model, requests, "de-en", make_order("margin"), make_schedule("one"))
     assert calls == [17, 14, 11, 8, 6, 4, 3, 2, 1]  # only what is still masked
 
 
-def test_directions_differ(model: Model) -> None:
+def test_directions_differ(model: TranslationModel) -> None:
     requests = requests_of([(6, 9)], model.vocabulary)
-    order, budget = make_order("left-to-right"), make_budget("one")
+    order, budget = make_order("left-to-right"), make_schedule("one")
     there, back = (decode(model, requests, way, order, budget)[0].ids.tolist() for way in ("de-en", "en-de"))
     assert there != back
 
@@ -181,9 +181,9 @@ def test_directions_differ(model: Model) -> None:
 @pytest.mark.parametrize("name", ["0", "two", "-1", "1.5", "", "²"])
 def test_wrong_budgets(name: str) -> None:
     with pytest.raises(InputError, match="unknown budget"):
-        make_budget(name)
+        make_schedule(name)
 
 
 def test_budgets_tell_their_steps() -> None:
-    assert [make_budget(3).steps(n) for n in (1, 3, 4, 9)] == [1, 1, 2, 3]
-    assert (make_budget("one").name, make_budget("4").name) == ("one", "4")
+    assert [make_schedule(3).steps(n) for n in (1, 3, 4, 9)] == [1, 1, 2, 3]
+    assert (make_schedule("one").name, make_schedule("4").name) == ("one", "4")

@@ -1,6 +1,6 @@
 import pytest
 
-from anyorder.decoding.manner import Manner
+from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.report.terminal import runs, trace
@@ -43,9 +43,18 @@ def test_json_there_and_back() -> None:
     assert Trajectory.from_json(teargas().to_json()) == teargas()
 
 
-@pytest.mark.parametrize("line", ["", "[]", "{}", '{"source": 1}', teargas().to_json().replace("[1, ", "[")])
-def test_not_a_trajectory(line: str) -> None:
-    with pytest.raises(InputError, match="not a trajectory"):
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("", "not JSON"),
+        ("[]", "expected an object with tokens and steps"),
+        ("{}", "tokens is missing"),
+        ('{"source": 1}', "tokens is missing"),
+        (teargas().to_json().replace("[1, ", "["), "20 tokens but 19 steps"),
+    ],
+)
+def test_not_a_trajectory(line: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
         Trajectory.from_json(line)
 
 
@@ -54,5 +63,5 @@ def test_permutation() -> None:
 
 
 def test_signature() -> None:
-    made = Manner.of("margin", "one", "gold", 3).signature
+    made = DecodingConfig.of("margin", "one", "gold", 3).signature
     assert made.startswith("order:margin|budget:one|beam:1|length:gold|seed:3|version:anyorder.")

@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 import torch
 
-from anyorder.data.vocab import Vocabulary
-from anyorder.decoding.budget import make_budget
+from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.engine import Request, decode
+from anyorder.decoding.schedules import make_schedule
 from anyorder.errors import InputError
-from anyorder.model.attention import Segments
-from anyorder.model.model import Model
+from anyorder.models.attention import Segments
+from anyorder.models.translation import TranslationModel
 from anyorder.orders import State, make_order
 from anyorder.orders.learned import (
     FEATURES,
     STARTS,
-    Inputs,
     LearnedOrder,
-    PolicyShape,
-    Scorer,
+    PolicyConfig,
+    PolicyInputs,
+    PolicyNetwork,
     default_order,
     load_order,
     read,
@@ -29,23 +29,25 @@ from anyorder.orders.learned import (
 from tests.conftest import tiny
 
 MASK, FIRST_WORD = 5, 6
-KINDS = ("hidden", "features", "sureness", "linear")
+KINDS = ("hidden", "features", "confidence", "linear")
 
 
-def requests(model: Model, count: int = 8) -> list[Request]:
+def requests(model: TranslationModel, count: int = 8) -> list[Request]:
     draw = np.random.default_rng(3)
     low, high = model.vocabulary.first_word, len(model.vocabulary)
     return [Request(draw.integers(low, high, draw.integers(1, 12)), int(draw.integers(1, 12)), i) for i in range(count)]
 
 
-def scorer(model: Model, **shape: object) -> Scorer:
+def scorer(model: TranslationModel, **shape: object) -> PolicyNetwork:
     torch.manual_seed(5)
-    made = Scorer(PolicyShape(**{"size": 64 * (shape.get("kind") != "linear"), **shape}), model.config.shape.width)  # type: ignore[arg-type]
+    made = PolicyNetwork(
+        PolicyConfig(**{"size": 64 * (shape.get("kind") != "linear"), **shape}), model.config.transformer.hidden_size
+    )  # type: ignore[arg-type]
     made.shape.check()
     return made.eval()
 
 
-def shuffled(network: Scorer) -> Scorer:
+def shuffled(network: PolicyNetwork) -> PolicyNetwork:
     """It has learned something, it does not matter what."""
     torch.nn.init.normal_(network.linear if network.shape.kind == "linear" else network.out)
     return network
@@ -53,10 +55,10 @@ def shuffled(network: Scorer) -> Scorer:
 
 @pytest.mark.parametrize("start", [name for name in STARTS if name != "none"])
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_it_starts_as_the_heuristic(model: Model, kind: str, start: str) -> None:
+def test_it_starts_as_the_heuristic(model: TranslationModel, kind: str, start: str) -> None:
     learned = LearnedOrder(scorer(model, kind=kind, start=start, attention=int(kind != "linear")))
-    ours = decode(model, requests(model), "de-en", learned, make_budget("one"))
-    theirs = decode(model, requests(model), "de-en", make_order(start), make_budget("one"))
+    ours = decode(model, requests(model), "de-en", learned, make_schedule("one"))
+    theirs = decode(model, requests(model), "de-en", make_order(start), make_schedule("one"))
     assert all((a.steps == b.steps).all() and (a.ids == b.ids).all() for a, b in zip(ours, theirs, strict=True))
 
 
@@ -64,9 +66,9 @@ def test_it_starts_as_the_heuristic(model: Model, kind: str, start: str) -> None
     ("kind", "attention"), [(kind, layers) for kind in KINDS for layers in (0, 1) if (kind, layers) != ("linear", 1)]
 )
 @pytest.mark.usefixtures("two_threads")
-def test_a_trajectory_does_not_depend_on_its_batch(model: Model, kind: str, attention: int) -> None:
+def test_a_trajectory_does_not_depend_on_its_batch(model: TranslationModel, kind: str, attention: int) -> None:
     network = shuffled(scorer(model, kind=kind, attention=attention))
-    order, budget = LearnedOrder(network), make_budget("one")
+    order, budget = LearnedOrder(network), make_schedule("one")
     together = decode(model, requests(model), "de-en", order, budget)
     for request, one in zip(requests(model), together, strict=True):
         alone = decode(model, [request], "de-en", order, budget)[0]
@@ -92,7 +94,7 @@ def test_what_the_network_sees() -> None:
         masked, torch.tensor([5, 3]), torch.zeros(2, dtype=torch.int64), 2, where,
         Segments.of(np.array([3, 2])), tokens, hidden, logits, mask=MASK, first_word=FIRST_WORD,
     )  # fmt: skip
-    inputs = read(state, PolicyShape("features"))
+    inputs = read(state, PolicyConfig("features"))
     assert inputs.hidden is hidden
     assert inputs.features is not None
     seen = dict(zip(FEATURES, inputs.features.T, strict=True))
@@ -127,18 +129,18 @@ def test_what_the_network_sees() -> None:
 
 
 def test_scores_of_the_hidden_policy_by_hand() -> None:
-    network = Scorer(PolicyShape("hidden"), 64)
+    network = PolicyNetwork(PolicyConfig("hidden"), 64)
     hidden = torch.randn(7, 64)
-    scores = network(Inputs(hidden, None), Segments.of(np.array([4, 3])))
+    scores = network(PolicyInputs(hidden, None), Segments.of(np.array([4, 3])))
     inner = torch.nn.functional.leaky_relu(hidden @ network.read.weight.T + network.read.bias, 0.1)
     assert torch.allclose(scores, inner @ network.out, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["sureness", "linear"])
+@pytest.mark.parametrize("kind", ["confidence", "linear"])
 def test_an_order_that_knows_no_words_serves_other_models(vocabulary: Vocabulary, tmp_path: Path, kind: str) -> None:
     small, large = tiny(vocabulary), tiny(Vocabulary.from_merges(*_other_words()), width=128)
-    network = shuffled(scorer(small, kind=kind, size=192 if kind == "sureness" else 0))
-    assert not any(small.config.shape.width in value.shape for value in network.state_dict().values())
+    network = shuffled(scorer(small, kind=kind, size=192 if kind == "confidence" else 0))
+    assert not any(small.config.transformer.hidden_size in value.shape for value in network.state_dict().values())
     save_order(network, tmp_path / "order", small, ["de-en"])
     again, about = load_order(tmp_path / "order")
     assert about["features"] == list(FEATURES)
@@ -146,8 +148,8 @@ def test_an_order_that_knows_no_words_serves_other_models(vocabulary: Vocabulary
     for model, direction in ((small, "en-de"), (large, "de-en")):
         order = make_order(f"learned:{tmp_path}/order").bind(model, direction)
         assert order.needs == "logits"
-        given = decode(model, requests(model), direction, LearnedOrder(network), make_budget("one"))
-        found = decode(model, requests(model), direction, order, make_budget("one"))
+        given = decode(model, requests(model), direction, LearnedOrder(network), make_schedule("one"))
+        found = decode(model, requests(model), direction, order, make_schedule("one"))
         assert all((a.steps == b.steps).all() and (a.ids == b.ids).all() for a, b in zip(given, found, strict=True))
 
 
@@ -158,24 +160,24 @@ def _other_words() -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 def test_a_bundled_order_by_name(vocabulary: Vocabulary, tmp_path: Path) -> None:
     tiny(vocabulary).save_pretrained(tmp_path / "model")
-    model = Model.from_pretrained(tmp_path / "model")
-    for name in ("learned:de-en/sureness", "learned:de-en/sureness/"):
+    model = TranslationModel.from_pretrained(tmp_path / "model")
+    for name in ("learned:de-en/confidence", "learned:de-en/confidence/"):
         assert make_order(name).bind(model, "de-en").name == name
-    with pytest.raises(InputError, match="unknown learned order of de-en 'surenes': did you mean 'sureness'"):
+    with pytest.raises(InputError, match="unknown learned order of de-en 'surenes': did you mean 'confidence'"):
         make_order("learned:de-en/surenes").bind(model, "de-en")
     with pytest.raises(InputError, match="was learned for another model"):
         make_order("learned:de-en/default").bind(model, "de-en")
-    for place in (".", "de-en/", "/de-en/sureness", "../de-en/sureness", "nothing/sureness", "/"):
+    for place in (".", "de-en/", "/de-en/confidence", "../de-en/confidence", "nothing/confidence", "/"):
         with pytest.raises(InputError, match="no learned order there"):
             make_order(f"learned:{place}").bind(model, "de-en")
-    own = model.home / "learned" / "de-en" / "sureness"  # type: ignore[operator]
+    own = model.path / "learned" / "de-en" / "confidence"  # type: ignore[operator]
     save_order(scorer(model, kind="linear"), own, model, ["de-en"])
-    assert make_order("learned:de-en/sureness").bind(model, "de-en").scorer.shape.kind == "linear"  # type: ignore[attr-defined]
+    assert make_order("learned:de-en/confidence").bind(model, "de-en").scorer.shape.kind == "linear"  # type: ignore[attr-defined]
 
 
 def test_saved_beside_the_model_it_is_found_by_name(vocabulary: Vocabulary, tmp_path: Path) -> None:
     tiny(vocabulary).save_pretrained(tmp_path / "model")
-    model = Model.from_pretrained(tmp_path / "model")
+    model = TranslationModel.from_pretrained(tmp_path / "model")
     assert default_order(model, "de-en") == "margin"
     with pytest.raises(InputError, match="this model has no learned order"):
         make_order("learned").bind(model, "de-en")
@@ -185,7 +187,7 @@ def test_saved_beside_the_model_it_is_found_by_name(vocabulary: Vocabulary, tmp_
     save_order(network, tmp_path / "model" / "learned" / "other" / "en-de", model, ["en-de"])
     assert default_order(model, "de-en") == "learned"
     by_name, by_path = make_order("learned"), make_order(f"learned:{tmp_path}/model/learned/default")
-    budget = make_budget("one")
+    budget = make_schedule("one")
     one, two, three = (
         decode(model, requests(model), "de-en", order, budget)
         for order in (by_name.bind(model, "de-en"), by_path.bind(model, "de-en"), LearnedOrder(network))
@@ -214,7 +216,7 @@ def test_orders_that_do_not_fit_are_refused(vocabulary: Vocabulary, tmp_path: Pa
         order.bind(model, "de-en")
     save_order(scorer(model, kind="hidden"), folder, model, ["de-en", "en-de"])
     order.bind(model, "de-en")
-    other = tiny(vocabulary, width=32)
+    other = tiny(vocabulary, hidden_size=32)
     with pytest.raises(InputError, match="was learned for another model"):
         make_order(f"learned:{folder}").bind(other, "de-en")
     content = (folder / "order.safetensors").read_bytes()

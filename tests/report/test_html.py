@@ -91,7 +91,9 @@ def test_a_title_with_the_templates_own_marks_is_text() -> None:
 
 def test_only_this_style_and_this_script_may_run() -> None:
     seen = Tags(report_page(make_systems(2)))
-    policy = next(attrs["content"] for tag, attrs in seen.tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        attrs["content"] for tag, attrs in seen.tags if attrs.get("http-equiv") == "Content-Security-ActorCritic"
+    )
     assert policy
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from anyorder.training.batches import (
     IGNORED,
-    Ahead,
     Cursor,
+    Prefetcher,
     cut,
     draw,
     hide,
@@ -113,7 +113,7 @@ def test_errors_in_the_thread_reach_the_reader() -> None:
         yield 1
         raise ValueError("broken")
 
-    ahead = Ahead(broken())
+    ahead = Prefetcher(broken())
     assert next(ahead) == 1
     with pytest.raises(ValueError, match="broken"):
         next(ahead)
@@ -126,7 +126,7 @@ def test_closing_waits_for_the_thread() -> None:
             yield item
 
     for taken in (0, 3):
-        ahead = Ahead(endless(), depth=2)
+        ahead = Prefetcher(endless(), depth=2)
         assert [next(ahead) for _ in range(taken)] == list(range(taken))
         ahead.close()
         assert not ahead._thread.is_alive()

@@ -16,19 +16,19 @@ import torch
 from safetensors.torch import load_file
 
 from anyorder.data.store import Store
-from anyorder.data.vocab import Vocabulary
+from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
-from anyorder.model.model import Model
-from anyorder.orders.learned import PolicyShape
+from anyorder.models.translation import TranslationModel
+from anyorder.orders.learned import PolicyConfig
 from anyorder.training.batches import Cursor
-from anyorder.training.order import Learning, OrderTask
+from anyorder.training.order_task import OrderTask, RLConfig
 from tests.conftest import run_cli, tiny
 
 
 @pytest.fixture(scope="module")
 def model_folder(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("frozen") / "model"
-    tiny(store.vocabulary, width=64, layers=2).save_pretrained(folder)
+    tiny(store.vocabulary, hidden_size=64, num_layers=2).save_pretrained(folder)
     return folder
 
 
@@ -84,7 +84,7 @@ def test_killed_and_resumed_it_learns_the_same(
 def test_two_processes_learn_like_one(store: Store, model_folder: Path, tmp_path: Path) -> None:
     more = ["--run.steps", 12, "--run.batches-per-step", 2, "--run.save-every", 0, "--run.validate-every", 0]
     more += ["--learning.algorithm", "a2c", "--learning.rollouts", 1, "--learning.updates", 2]
-    more += ["--policy.kind", "sureness"]
+    more += ["--policy.kind", "confidence"]
     alone = run_cli(*command(store, model_folder, tmp_path / "one", *more))
     both = run_cli(*command(store, model_folder, tmp_path / "two", *more), processes=2)
     assert (alone.returncode, both.returncode) == (0, 0), both.stderr
@@ -173,16 +173,18 @@ def test_another_tokenizer_is_refused(store: Store, tmp_path: Path) -> None:
         {**{name: i for i, name in enumerate(("<s>", "</s>", "<pad>", "<unk>", "<mask>"))}, "a</w>": 5}, []
     )
     with pytest.raises(InputError, match="wrong vocabulary"):
-        OrderTask(store, tiny(words), ["de-en"], PolicyShape(), Learning(), seed=1)
+        OrderTask(store, tiny(words), ["de-en"], PolicyConfig(), RLConfig(), seed=1)
 
 
 def test_a_model_may_know_more_languages_than_the_store(store: Store) -> None:
     model = tiny(store.vocabulary)
     config = replace(model.config, languages=("fr", "de", "en"))
-    model = Model(config, store.vocabulary).eval()
-    task = OrderTask(store, model, ["de-en", "en-de"], PolicyShape("hidden"), Learning(sentences=8, rollouts=2), seed=1)
+    model = TranslationModel(config, store.vocabulary).eval()
+    task = OrderTask(
+        store, model, ["de-en", "en-de"], PolicyConfig("hidden"), RLConfig(sentences=8, rollouts=2), seed=1
+    )
     batch, _ = next(task.batches(Cursor(), 0, 0, 1))
     assert set(batch.work.languages.tolist()) == {1, 2}
     assert bool(task.gather(batch, torch.device("cpu"))[0]["rollouts"].returns.isfinite().all())
     with pytest.raises(InputError, match="unknown language of the store 'fr'"):
-        OrderTask(store, model, ["fr-en"], PolicyShape("hidden"), Learning(), seed=1)
+        OrderTask(store, model, ["fr-en"], PolicyConfig("hidden"), RLConfig(), seed=1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF
 from torch import Tensor
 
-from anyorder.data.vocab import Vocabulary
+from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
 from anyorder.training import rewards
 from anyorder.training.rewards import CorpusBleu, Outcome, Reward, make_reward

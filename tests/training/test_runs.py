@@ -14,10 +14,19 @@ import torch
 from safetensors.torch import load_file
 
 from anyorder.data.store import Store
-from anyorder.model.model import Model
+from anyorder.models.translation import TranslationModel
 from tests.conftest import run_cli
 
-SIZE = ["--shape.width", 32, "--shape.layers", 2, "--shape.heads", 2, "--shape.positions", 64]
+SIZE = [
+    "--transformer.hidden-size",
+    32,
+    "--transformer.num-layers",
+    2,
+    "--transformer.num-heads",
+    2,
+    "--transformer.max-positions",
+    64,
+]
 RUN = ["--run.batch-tokens", 600, "--run.warmup", 10, "--run.device", "cpu", "--run.log-every", 1]
 RUN += ["--run.learning-rate", 0.003, "--masking.validation-sentences", 5]
 
@@ -82,14 +91,23 @@ def test_two_processes_train_like_one(store: Store, tmp_path: Path) -> None:
     assert [step for step, _ in one] == [step for step, _ in two] == list(range(1, 31))
     assert [loss for _, loss in two] == pytest.approx([loss for _, loss in one], abs=2e-4)
     assert one[-1][1] < one[0][1] - 0.5  # there was something to learn
-    ours, theirs = (Model.from_pretrained(tmp_path / name / "model").state_dict() for name in ("one", "two"))
+    ours, theirs = (TranslationModel.from_pretrained(tmp_path / name / "model").state_dict() for name in ("one", "two"))
     assert max((ours[key] - theirs[key]).abs().max().item() for key in ours) < 2e-3
 
 
 @pytest.mark.slow
 def test_it_learns_and_stops_by_the_clock(store: Store, tmp_path: Path) -> None:
     started = time.monotonic()
-    more = ["--run.minutes", 0.25, "--run.validate-every", 0, "--shape.width", 64, "--run.batch-tokens", 2000]
+    more = [
+        "--run.minutes",
+        0.25,
+        "--run.validate-every",
+        0,
+        "--transformer.hidden-size",
+        64,
+        "--run.batch-tokens",
+        2000,
+    ]
     done = run_cli(*command(store, tmp_path / "run", *more))
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - started < 60
@@ -100,7 +118,7 @@ def test_it_learns_and_stops_by_the_clock(store: Store, tmp_path: Path) -> None:
     assert all(
         entry["tokens_per_second"] > 0 and 0 < entry["share_of_peak"] < 1 for entry in entries if "loss" in entry
     )
-    assert Model.from_pretrained(tmp_path / "run" / "model").length_table is not None
+    assert TranslationModel.from_pretrained(tmp_path / "run" / "model").length_table is not None
 
 
 @pytest.mark.slow

@@ -7,13 +7,13 @@ import torch.nn.functional as F
 
 from anyorder.data.store import Store
 from anyorder.errors import InputError
-from anyorder.model.attention import Segments, SourceApart, Together
-from anyorder.model.length import offset_class
-from anyorder.model.transformer import Shape
+from anyorder.models.attention import FullAttention, Segments, SourceIsolated
+from anyorder.models.length import offset_class
+from anyorder.models.transformer import TransformerConfig
 from anyorder.training.batches import IGNORED, Cursor
-from anyorder.training.pretrain import Cloze, PretrainTask
+from anyorder.training.pretrain import MLMConfig, PretrainTask
 from anyorder.training.task import HostBatch
-from anyorder.training.translation import Masking, TranslationTask, new_model
+from anyorder.training.translation import MaskingConfig, TranslationTask, new_model
 from tests.conftest import tiny
 
 TOKENS = 1000
@@ -21,7 +21,7 @@ TOKENS = 1000
 
 def task_for(store: Store, fixed: bool = False, **shape: object) -> TranslationTask:
     model = tiny(store.vocabulary, **shape)
-    return TranslationTask(store, model, Masking(smoothing=0.1), TOKENS, 1, fixed)
+    return TranslationTask(store, model, MaskingConfig(smoothing=0.1), TOKENS, 1, fixed)
 
 
 def loss_of(task: TranslationTask | PretrainTask, batch: HostBatch) -> list[float]:
@@ -82,13 +82,13 @@ def test_the_loss_is_that_of_one_pair_after_the_other(store: Store, together: bo
             target = arrays["is_target"][pair]
             sizes = np.array([int((~target).sum()), int(target.sum())])
             whole, halves = Segments.of(sizes.sum(keepdims=True)), Segments.of(sizes)
-            pattern = Together(whole) if together else SourceApart(whole, halves, target)
+            pattern = FullAttention(whole) if together else SourceIsolated(whole, halves, target)
             inputs = [arrays[name][pair] for name in ("tokens", "positions", "languages")]
             logits = model.logits(model.transformer(*inputs, pattern).last)
             labels = label_at[pair]
             words.append(F.cross_entropy(logits, labels, label_smoothing=0.1, reduction="none")[labels != IGNORED])
             alone = [tensor[~target] for tensor in inputs]
-            below = model.transformer.below_last(*alone, Together(Segments.of(sizes[:1])))
+            below = model.transformer.below_last(*alone, FullAttention(Segments.of(sizes[:1])))
             scores = model.length(below.mean(0)[None], torch.tensor(sizes[:1] - 2), inputs[2][-1:])
             lengths.append(F.cross_entropy(scores, torch.from_numpy(offset_class(sizes[:1] - 2, sizes[1:] - 2))))
     expected = [torch.cat(words).mean().item(), torch.stack(lengths).mean().item()]
@@ -110,8 +110,8 @@ def test_fixed_shapes_change_nothing(store: Store) -> None:
 
 def test_pretraining_batches(store: Store) -> None:
     model = tiny(store.vocabulary)
-    exact = PretrainTask(store, model, Cloze(), TOKENS, 1, fixed=False)
-    fixed = PretrainTask(store, model, Cloze(), TOKENS, 1, fixed=True)
+    exact = PretrainTask(store, model, MLMConfig(), TOKENS, 1, fixed=False)
+    fixed = PretrainTask(store, model, MLMConfig(), TOKENS, 1, fixed=True)
     a, b = first_batch(exact), first_batch(fixed)
     assert loss_of(exact, a) == pytest.approx(loss_of(fixed, b), abs=1e-5)
     batches = [batch.arrays for (batch, _), _ in zip(exact.batches(Cursor(), 0, 0, 1), range(40))]  # noqa: B905
@@ -125,16 +125,16 @@ def test_pretraining_batches(store: Store) -> None:
 
 def test_wrong_settings_are_explained(store: Store) -> None:
     with pytest.raises(InputError, match="unknown corpus 'trian': did you mean 'train'"):
-        TranslationTask(store, tiny(store.vocabulary), Masking(weights={"trian": 2}), TOKENS, 1, False)
-    with pytest.raises(InputError, match="set --shape.positions"):
-        TranslationTask(store, tiny(store.vocabulary, positions=12), Masking(), TOKENS, 1, False)
+        TranslationTask(store, tiny(store.vocabulary), MaskingConfig(weights={"trian": 2}), TOKENS, 1, False)
+    with pytest.raises(InputError, match="set --transformer.max-positions"):
+        TranslationTask(store, tiny(store.vocabulary, max_positions=12), MaskingConfig(), TOKENS, 1, False)
     with pytest.raises(InputError, match="more than a batch"):
-        TranslationTask(store, tiny(store.vocabulary), Masking(), 20, 1, False)
+        TranslationTask(store, tiny(store.vocabulary), MaskingConfig(), 20, 1, False)
 
 
 def test_starting_from_another_model(store: Store, tmp_path) -> None:
     tiny(store.vocabulary).save_pretrained(tmp_path / "m")
-    model = new_model(store, Shape(), tmp_path / "m", 1)
+    model = new_model(store, TransformerConfig(), tmp_path / "m", 1)
     assert torch.equal(model.output_bias, tiny(store.vocabulary).output_bias)
-    with pytest.raises(InputError, match="--shape and --init exclude each other"):
-        new_model(store, Shape(width=128), tmp_path / "m", 1)
+    with pytest.raises(InputError, match="--transformer and --init exclude each other"):
+        new_model(store, TransformerConfig(hidden_size=128), tmp_path / "m", 1)

@@ -12,7 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from anyorder.analysis.shape import Array
+from anyorder.analysis.order_metrics import Array
+from anyorder.data.subwords import join_subwords
 
 Span = tuple[int, int]
 """First place and the one behind the last."""
@@ -26,24 +27,6 @@ CONTENT = frozenset({"ADJ", "ADV", "INTJ", "NOUN", "NUM", "PROPN", "VERB"})
 
 
 # Words.
-
-
-def join_subwords(tokens: Sequence[str]) -> tuple[list[str], list[int]]:
-    """The words of subwords that end in `@@` where a word goes on, and the number of each subword's word.
-
-    >>> join_subwords(["Aff@@", "le@@", "x", "'s", "film"])
-    (['Afflex', "'s", 'film'], [0, 0, 0, 1, 2])
-    """
-    words: list[str] = []
-    numbers: list[int] = []
-    goes_on = False
-    for token in tokens:
-        if not goes_on:
-            words.append("")
-        goes_on = token.endswith("@@") and len(token) > 2
-        words[-1] += token[:-2] if goes_on else token
-        numbers.append(len(words) - 1)
-    return words, numbers
 
 
 @cache

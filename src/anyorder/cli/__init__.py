@@ -16,7 +16,7 @@ from anyorder.progress import is_main_process
 
 # Verbs are imported only when they are called: help for one does not wait for the others.
 VERBS = {
-    "prepare": "Turn aligned text into a prepared store: tokenise, learn subwords, filter, encode.",
+    "prepare": "Turn aligned text into a prepared store: tokenize, learn subwords, filter, encode.",
     "pretrain": "Train a masked language model on monolingual text, to start a translation model from.",
     "train": "Train an undirected translation model on a prepared store, both directions at once.",
     "learn-order": "Learn the generation order of a trained model by reinforcement.",

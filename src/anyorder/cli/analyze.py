@@ -4,14 +4,14 @@ import json as json_format
 from pathlib import Path
 
 from anyorder import progress
+from anyorder.analysis.analyze import analyze as analyze_systems
 from anyorder.analysis.parsers import choose_parser, read_trees
-from anyorder.analysis.reader import read_systems
-from anyorder.analysis.summary import analyse
-from anyorder.cli.start import check_apart, check_folder, whole_file
+from anyorder.cli.common import check_apart, check_folder, whole_file
 from anyorder.data.corpus import read_lines
+from anyorder.decoding.trajectory import read_systems
 from anyorder.errors import InputError, check_number
-from anyorder.report.paper import check_table, write_table
-from anyorder.report.sheets import analysis_sheets
+from anyorder.report.table_data import analysis_sheets
+from anyorder.report.table_export import check_table, write_table
 from anyorder.report.terminal import tables
 
 
@@ -48,9 +48,9 @@ def analyze(
         seed: For both.
     """
     if not input:
-        raise InputError("nothing to analyse: give the files that 'anyorder translate --json FILE' wrote")
-    check_number("--samples", samples, least=20)
-    check_number("--draws", draws, least=1)
+        raise InputError("nothing to analyze: give the files that 'anyorder translate --json FILE' wrote")
+    check_number("--samples", samples, at_least=20)
+    check_number("--draws", draws, at_least=1)
     check_table(table)
     check_apart({"--json": json, "--html": html, "--table": table}, [*map(Path, input), reference, trees])
     if figures is not None:
@@ -61,7 +61,7 @@ def analyze(
     parser, notes = choose_parser(tagger, [one.tokens for made in systems.values() for one in made])
     with whole_file(json) as file, whole_file(html) as page, whole_file(table) as paper:
         with progress.bar("measuring", len(systems), "systems") as bar:
-            result = analyse(systems, references, known, parser, samples, draws, seed, notes, bar.advance)
+            result = analyze_systems(systems, references, known, parser, samples, draws, seed, notes, bar.advance)
         told = result.as_json()
         if file:
             file.write(json_format.dumps(told, ensure_ascii=False) + "\n")

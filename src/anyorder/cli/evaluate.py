@@ -4,18 +4,18 @@ import json as json_format
 from pathlib import Path
 
 from anyorder import progress
-from anyorder.cli.start import Device, check_apart, open_translator, whole_file
+from anyorder.cli.common import Device, check_apart, open_translator, whole_file
 from anyorder.data.corpus import read_parallel
-from anyorder.decoding.manner import Manner
+from anyorder.decoding.config import DecodingConfig
 from anyorder.errors import InputError, check_number
+from anyorder.evaluation.evaluate import encode_pairs
+from anyorder.evaluation.evaluate import evaluate as evaluate_orders
 from anyorder.evaluation.significance import Test
-from anyorder.evaluation.tables import encode_pairs
-from anyorder.evaluation.tables import evaluate as evaluate_orders
-from anyorder.model.checkpoint import find
+from anyorder.models.checkpoint import find
 from anyorder.orders import make_order, split_orders
 from anyorder.orders.learned import default_order
-from anyorder.report.paper import check_table, write_table
-from anyorder.report.sheets import evaluation_sheet
+from anyorder.report.table_data import evaluation_sheet
+from anyorder.report.table_export import check_table, write_table
 from anyorder.report.terminal import tables
 from anyorder.translator import direction_languages
 
@@ -60,7 +60,7 @@ def evaluate(
         against: Orders that p-values compare with, separated by commas; the first one if not given.
         test: bootstrap (paired bootstrap resampling) or randomization (paired approximate randomization).
         samples: Resamplings of the test; at least 20, or no p-value could fall below 0.05.
-        seed: For orders that draw lots.
+        seed: For orders that draw hash_uniform.
         device: Where to run.
         batch_tokens: Target tokens under way together; results do not depend on it.
         json: Also write the table to this file.
@@ -73,10 +73,10 @@ def evaluate(
     for name in compared_with:
         if name not in names and (orders is not None or name != "learned"):
             raise InputError(f"--against '{name}': is not among --orders ({', '.join(names)})")
-    how = Manner.of(names[0], budget, length, seed, batch_tokens)
+    how = DecodingConfig.of(names[0], budget, length, seed, batch_tokens)
     limits = [_limit(part) for part in max_length.split(",")]
-    check_number("--limit", limit, least=1)
-    check_number("--samples", samples, least=20)
+    check_number("--limit", limit, at_least=1)
+    check_number("--samples", samples, at_least=20)
     check_table(table)
     check_apart({"--json": json, "--table": table}, [source, reference])
     if (source is None) != (reference is None):

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 import torch
 
-from anyorder.cli.start import Device, check_device
+from anyorder.cli.common import Device, check_device
 from anyorder.errors import InputError, check_number
 
 
@@ -33,14 +33,14 @@ def explore(
         queue: Requests that may be under way or waiting; more are sent away.
         device: Where to run.
     """
-    check_number("--port", port, least=0, most=65535)
-    check_number("--threads", threads, least=1)
-    check_number("--queue", queue, least=1)
+    check_number("--port", port, at_least=0, at_most=65535)
+    check_number("--threads", threads, at_least=1)
+    check_number("--queue", queue, at_least=1)
     check_device(device)
     try:
         import uvicorn
 
-        from anyorder.app.limits import Limits
+        from anyorder.app.middleware import Limits
         from anyorder.app.server import create_app
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("anyorder"):

@@ -4,15 +4,15 @@ import os
 import shutil
 from pathlib import Path
 
-from anyorder.cli.start import check_folder, check_out, limit_threads
+from anyorder.cli.common import check_folder, check_run_folder, limit_threads
 from anyorder.data.store import Store
 from anyorder.errors import InputError
-from anyorder.model.checkpoint import replace_folder
-from anyorder.model.model import Model
-from anyorder.orders.learned import FOLDER, PolicyShape
+from anyorder.files import replace_folder
+from anyorder.models.translation import TranslationModel
+from anyorder.orders.learned import FOLDER, PolicyConfig
 from anyorder.progress import is_main_process
 from anyorder.training.loop import train
-from anyorder.training.order import Learning, OrderTask
+from anyorder.training.order_task import OrderTask, RLConfig
 from anyorder.training.task import Run, on_cuda
 
 RUN = Run(learning_rate=1e-3, warmup=20, clip=1.0, weight_decay=0.0, ema=0.98, log_every=10, validate_every=100,
@@ -24,8 +24,8 @@ def learn_order(
     data: Path,
     out: Path,
     direction: str,
-    policy: PolicyShape = PolicyShape(),  # noqa: B008 - frozen
-    learning: Learning = Learning(),  # noqa: B008
+    policy: PolicyConfig = PolicyConfig(),  # noqa: B008 - frozen
+    learning: RLConfig = RLConfig(),  # noqa: B008
     run: Run = RUN,
     name: str | None = None,
     resume: bool = False,
@@ -50,14 +50,14 @@ def learn_order(
     """
     limit_threads()
     run.check()
-    check_out(out, resume)
+    check_run_folder(out, resume)
     directions = [part.strip() for part in direction.split(",")]
-    loaded = Model.from_pretrained(model)
+    loaded = TranslationModel.from_pretrained(model)
     for one in directions:
         loaded.config.direction(one)
     if name is not None and (not name or Path(name).name != name):
         raise InputError(f"--name '{name}' is not a plain name")
-    place = loaded.home / FOLDER / name if name and loaded.home else None
+    place = loaded.path / FOLDER / name if name and loaded.path else None
     if place:
         check_folder(place)
     compile = on_cuda(run) and run.compile != "no"

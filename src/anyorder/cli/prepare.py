@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from anyorder.data.prepare import Filters, parse_corpora
+from anyorder.data.prepare import FilterConfig, parse_corpora
 from anyorder.data.prepare import prepare as prepare_store
-from anyorder.data.text import TextRules, check_language
-from anyorder.data.vocab import Vocabulary
+from anyorder.data.text import TextConfig, check_language
+from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
 from anyorder.progress import Screen
 
@@ -21,8 +21,8 @@ def prepare(
     hold_out: dict[str, str] = {},  # noqa: B006
     vocabulary: int = 16_000,
     tokenizer: str | None = None,
-    text: TextRules = TextRules(),  # noqa: B008 - frozen
-    filters: Filters = Filters(),  # noqa: B008
+    text: TextConfig = TextConfig(),  # noqa: B008 - frozen
+    filters: FilterConfig = FilterConfig(),  # noqa: B008
     workers: int | None = None,
 ) -> None:
     """Turn aligned text into a prepared store.
@@ -77,7 +77,7 @@ def _vocabulary(name: str) -> Vocabulary:
     path = Path(name)
     if path.exists() or path.suffix == ".json":
         return Vocabulary.load(path)
-    from anyorder.model.checkpoint import find
+    from anyorder.models.checkpoint import find
 
     return Vocabulary.load(find(name))
 

@@ -2,21 +2,21 @@
 
 from pathlib import Path
 
-from anyorder.cli.start import check_out, limit_threads
+from anyorder.cli.common import check_run_folder, limit_threads
 from anyorder.data.store import Store
-from anyorder.model.transformer import Shape
+from anyorder.models.transformer import TransformerConfig
 from anyorder.training.loop import train as run_training
-from anyorder.training.pretrain import Cloze, PretrainTask
-from anyorder.training.task import TokenRun, on_cuda
+from anyorder.training.pretrain import MLMConfig, PretrainTask
+from anyorder.training.task import TextTrainConfig, on_cuda
 from anyorder.training.translation import new_model
 
 
 def pretrain(
     data: Path,
     out: Path,
-    shape: Shape = Shape(),  # noqa: B008 - frozen
-    cloze: Cloze = Cloze(),  # noqa: B008
-    run: TokenRun = TokenRun(),  # noqa: B008
+    shape: TransformerConfig = TransformerConfig(),  # noqa: B008 - frozen
+    cloze: MLMConfig = MLMConfig(),  # noqa: B008
+    run: TextTrainConfig = TextTrainConfig(),  # noqa: B008
     init: str | None = None,
     resume: bool = False,
 ) -> None:
@@ -36,7 +36,7 @@ def pretrain(
     """
     limit_threads()
     run.check()
-    check_out(out, resume)
+    check_run_folder(out, resume)
     store = Store(data)
     model = new_model(store, shape, init, run.seed)
     task = PretrainTask(store, model, cloze, run.batch_tokens, run.seed, fixed=on_cuda(run))

@@ -2,20 +2,20 @@
 
 from pathlib import Path
 
-from anyorder.cli.start import check_out, limit_threads
+from anyorder.cli.common import check_run_folder, limit_threads
 from anyorder.data.store import Store
-from anyorder.model.transformer import Shape
+from anyorder.models.transformer import TransformerConfig
 from anyorder.training.loop import train as run_training
-from anyorder.training.task import TokenRun, on_cuda
-from anyorder.training.translation import Masking, TranslationTask, new_model
+from anyorder.training.task import TextTrainConfig, on_cuda
+from anyorder.training.translation import MaskingConfig, TranslationTask, new_model
 
 
 def train(
     data: Path,
     out: Path,
-    shape: Shape = Shape(),  # noqa: B008 - frozen
-    masking: Masking = Masking(),  # noqa: B008
-    run: TokenRun = TokenRun(),  # noqa: B008
+    shape: TransformerConfig = TransformerConfig(),  # noqa: B008 - frozen
+    masking: MaskingConfig = MaskingConfig(),  # noqa: B008
+    run: TextTrainConfig = TextTrainConfig(),  # noqa: B008
     init: str | None = None,
     resume: bool = False,
 ) -> None:
@@ -35,7 +35,7 @@ def train(
     """
     limit_threads()
     run.check()
-    check_out(out, resume)
+    check_run_folder(out, resume)
     store = Store(data)
     model = new_model(store, shape, init, run.seed)
     task = TranslationTask(store, model, masking, run.batch_tokens, run.seed, fixed=on_cuda(run))

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import IO
 
 from anyorder import progress
-from anyorder.cli.start import Device, check_apart, open_translator, whole_file
+from anyorder.cli.common import Device, check_apart, open_translator, whole_file
 from anyorder.data.corpus import decode_lines, read_lines
-from anyorder.decoding.manner import Manner
+from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.orders import make_order
@@ -49,11 +49,11 @@ def translate(
         reference: Reference translations, one a line, for --length gold.
         trace: Show the sentence after every step; [ ] was filled rightwards, { } leftwards.
         json: Write one trajectory a line to this file.
-        seed: For orders that draw lots.
+        seed: For orders that draw hash_uniform.
         device: Where to run.
         batch_tokens: Target tokens under way together; results do not depend on it.
     """
-    how = Manner.of("margin" if order is None else order, budget, length, seed, batch_tokens)
+    how = DecodingConfig.of("margin" if order is None else order, budget, length, seed, batch_tokens)
     if (length == "gold") != (reference is not None):
         raise InputError("--length gold and --reference FILE go together")
     check_apart({"--json": json}, [*map(Path, input), reference])

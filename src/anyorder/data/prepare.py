@@ -1,4 +1,4 @@
-"""Aligned text files to a prepared store: read, clean, tokenise, learn or load a vocabulary, encode, filter, write.
+"""Aligned text files to a prepared store: read, clean, tokenize, learn or load a vocabulary, encode, filter, write.
 
 Two passes over the text, each spread over all cores; the words between them lie in a spool folder beside the store.
 Everything is written into a temporary folder that takes the store's name only when it is complete.
@@ -24,9 +24,9 @@ import numpy as np
 from anyorder import progress
 from anyorder.data import store
 from anyorder.data.corpus import read_lines, read_parallel
-from anyorder.data.ragged import ranges
-from anyorder.data.text import Text, TextRules
-from anyorder.data.vocab import Vocabulary
+from anyorder.data.packing import ranges
+from anyorder.data.text import Text, TextConfig
+from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError, check_number, unknown
 
 CHUNK = 2048
@@ -46,7 +46,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Filters:
+class FilterConfig:
     """Which training pairs are kept; lengths are in subwords, inclusive. Other splits lose only empty lines."""
 
     min_length: int = 1
@@ -57,9 +57,9 @@ class Filters:
     """Longest side over shortest side; 0 keeps every ratio."""
 
     def check(self) -> None:
-        check_number("--filters.min_length", self.min_length, least=0)
-        check_number("--filters.max_length", self.max_length, least=max(1, self.min_length))
-        check_number("--filters.max_ratio", self.max_ratio, least=0)
+        check_number("--filters.min_length", self.min_length, at_least=0)
+        check_number("--filters.max_length", self.max_length, at_least=max(1, self.min_length))
+        check_number("--filters.max_ratio", self.max_ratio, at_least=0)
         if 0 < self.max_ratio < 1:
             raise InputError(f"--filters.max-ratio {self.max_ratio}: expected 0 or a number of at least 1")
 
@@ -76,11 +76,11 @@ class Filters:
 
 
 REASONS = ("kept", "empty", "duplicate", "in another split", "too short", "too long", "ratio")
-_ONLY_EMPTY = Filters(max_length=np.iinfo(np.int64).max)
+_ONLY_EMPTY = FilterConfig(max_length=np.iinfo(np.int64).max)
 
 
 @dataclass
-class Account:
+class FilterReport:
     """Where every line went: `lines[split, corpus][reason]`, and `moved[split]` for pairs held out of training."""
 
     lines: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
@@ -106,26 +106,26 @@ def prepare(
     *,
     mono: Sequence[Corpus] = (),
     vocabulary: Vocabulary | int = 16_000,
-    rules: TextRules | None = None,
-    filters: Filters | None = None,
+    rules: TextConfig | None = None,
+    filters: FilterConfig | None = None,
     hold_out: dict[str, dict[str, int]] | None = None,
     workers: int | None = None,
-) -> Account:
+) -> FilterReport:
     """Write a store at `out` and return the account of every line.
 
     `vocabulary` is one to reuse or the size of one to learn on the training and monolingual text. `hold_out` maps the
     name of a new split to how many of the last pairs of which corpora move there from training. The workers import the
     caller's main module, so a script that calls this needs the usual `if __name__ == "__main__":`.
     """
-    rules = rules or TextRules()
-    filters = filters or Filters()
+    rules = rules or TextConfig()
+    filters = filters or FilterConfig()
     filters.check()
-    check_number("--workers", workers, least=1)
+    check_number("--workers", workers, at_least=1)
     workers = workers or os.cpu_count() or 1
     _check_names(splits, hold_out or {})
     if not splits and not mono:
         raise InputError("nothing to prepare: name at least one parallel or monolingual corpus")
-    account = Account()
+    account = FilterReport()
     with _fresh_folder(out) as folder, _pool(workers) as pool:
         spool = folder / "spool"
         spool.mkdir()
@@ -133,12 +133,12 @@ def prepare(
         texts: dict[str, _Words] = {}
         # Evaluation sets first: a training pair that stands in one of them is dropped.
         for name in sorted(splits, key=lambda split: split == "train"):
-            texts[name] = _tokenise(pool, workers, spool, name, languages, splits[name], rules, seen, account)
+            texts[name] = _tokenize(pool, workers, spool, name, languages, splits[name], rules, seen, account)
         for corpus, language in _monolingual(mono, languages):
             name = f"{MONOLINGUAL}.{language}"
             if name in texts:
                 raise InputError(f"two monolingual corpora for '{language}': join their files into one")
-            texts[name] = _tokenise(pool, workers, spool, name, (language,), [corpus], rules, set(), account)
+            texts[name] = _tokenize(pool, workers, spool, name, (language,), [corpus], rules, set(), account)
         for name, words in texts.items():
             if words.lines == 0:
                 raise InputError(f"the split '{name}' is empty: its files hold no usable line")
@@ -261,16 +261,16 @@ class _Encoded:
     """(lines, languages)"""
 
 
-def _tokenise(
+def _tokenize(
     pool: Executor,
     workers: int,
     spool: Path,
     split: str,
     languages: tuple[str, ...],
     corpora: list[Corpus],
-    rules: TextRules,
+    rules: TextConfig,
     seen: set[bytes],
-    account: Account,
+    account: FilterReport,
 ) -> _Words:
     names: dict[str, int] = {}
     corpus_of: list[int] = []
@@ -380,7 +380,7 @@ def _monolingual(mono: Sequence[Corpus], languages: tuple[str, ...]) -> Iterator
 
 
 def _words_of(
-    languages: tuple[str, ...], rules: TextRules, rows: list[tuple[str, ...]]
+    languages: tuple[str, ...], rules: TextConfig, rows: list[tuple[str, ...]]
 ) -> tuple[list[str], Counter[str], int]:
     """First pass, in a worker: the words of each language, a line each, and their counts."""
     columns = []
@@ -402,7 +402,7 @@ def _ids_of(folder: Path, dtype: np.dtype, lines: list[str]) -> tuple[np.ndarray
 
 
 @cache
-def _text(language: str, rules: TextRules) -> Text:
+def _text(language: str, rules: TextConfig) -> Text:
     return Text(language, rules)
 
 

@@ -16,36 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from anyorder.data.ragged import starts_of
-from anyorder.data.text import TextRules
-from anyorder.data.vocab import Vocabulary
+from anyorder.data.packing import Side, starts_of
+from anyorder.data.text import TextConfig
+from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError, unknown
 
 MANIFEST = "manifest.json"
 FORMAT = 1
 DTYPES: dict[str, np.dtype] = {"uint16": np.dtype(np.uint16), "uint32": np.dtype(np.uint32)}
-
-
-@dataclass(frozen=True)
-class Side:
-    """One language of a split: `ids[ends[i-1]:ends[i]]` is sentence i."""
-
-    ids: np.ndarray
-    ends: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def __getitem__(self, i: int) -> np.ndarray:
-        return self.ids[self.starts[i] : self.ends[i]]
-
-    @cached_property
-    def starts(self) -> np.ndarray:
-        return np.concatenate([np.zeros(1, np.int64), self.ends[:-1]])
-
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        return self.ends - self.starts
 
 
 @dataclass(frozen=True)
@@ -95,7 +73,7 @@ class Store:
         try:
             self.manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             self.languages: tuple[str, ...] = tuple(self.manifest["languages"])
-            self.rules = TextRules(**self.manifest["text"])
+            self.rules = TextConfig(**self.manifest["text"])
             self._splits: dict[str, Any] = self.manifest["splits"]
             self._fingerprint: str = self.manifest["vocabulary"]["fingerprint"]
             self._dtype: np.dtype = DTYPES[self.manifest["dtype"]]
@@ -149,7 +127,7 @@ class Store:
             raise InputError(f"{self.path / name}: the store is damaged ({error})") from None
 
 
-def write_manifest(folder: Path, languages: tuple[str, ...], rules: TextRules, dtype: np.dtype, **rest: Any) -> None:
+def write_manifest(folder: Path, languages: tuple[str, ...], rules: TextConfig, dtype: np.dtype, **rest: Any) -> None:
     manifest = {"format": FORMAT, "languages": languages, "text": asdict(rules), "dtype": dtype.name, **rest}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -23,10 +23,10 @@ LANGUAGES = tuple(_CODES.split())
 
 
 @dataclass(frozen=True)
-class TextRules:
+class TextConfig:
     """How raw lines become words. Saved with a store and with a model, so that both always read text alike."""
 
-    normalise: bool = True
+    normalize: bool = True
     """Moses punctuation normalisation (quotes, dashes, spaces) before tokenising."""
     romanian: Literal["keep", "comma", "plain"] = "keep"
     """Romanian letters: as they are, cedillas turned into commas below, or without any diacritic."""
@@ -47,9 +47,9 @@ class Text:
     "Don 't panic , it 's ( mostly ) harmless ."
     """
 
-    def __init__(self, language: str, rules: TextRules | None = None):
+    def __init__(self, language: str, rules: TextConfig | None = None):
         self.language = check_language(language)
-        self.rules = rules or TextRules()
+        self.rules = rules or TextConfig()
         moses = "en" if language == "zh" else language
         self._normaliser = sacremoses.MosesPunctNormalizer(lang=moses)
         self._tokeniser = sacremoses.MosesTokenizer(lang=moses)
@@ -60,7 +60,7 @@ class Text:
         line = line.translate(_CONTROL)
         if self.language == "ro" and self.rules.romanian != "keep":
             line = line.translate(_CEDILLA if self.rules.romanian == "comma" else _PLAIN)
-        if self.rules.normalise:
+        if self.rules.normalize:
             line = self._normaliser.normalize(line)
         if self.language == "zh":
             words = " ".join(word for word in _jieba().cut(line) if not word.isspace())

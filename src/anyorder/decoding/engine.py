@@ -11,13 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.data.batch import Row, pack_sentences
-from anyorder.data.ragged import ranges, starts_of
-from anyorder.data.vocab import Vocabulary
-from anyorder.decoding.budget import Budget
-from anyorder.model.attention import Places, Segments, to_device
-from anyorder.model.conditional import Conditioned, condition
-from anyorder.model.model import Model
+from anyorder.data.packing import PackedBatch, pack_sentences, ranges, starts_of
+from anyorder.data.vocabulary import Vocabulary
+from anyorder.decoding.schedules import Schedule
+from anyorder.models.attention import QueryPositions, Segments, to_device
+from anyorder.models.context import Context, condition
+from anyorder.models.translation import TranslationModel
 from anyorder.orders import Order, State
 
 
@@ -29,11 +28,11 @@ class Request:
     """Ids without delimiters."""
     length: int
     key: int = 0
-    """Belongs to the sentence and the seed; orders that draw lots draw by it."""
+    """Belongs to the sentence and the seed; orders that draw hash_uniform draw by it."""
 
 
 @dataclass(frozen=True)
-class Filled:
+class Hypothesis:
     """A finished target."""
 
     ids: np.ndarray
@@ -43,20 +42,20 @@ class Filled:
 
 
 def decode(
-    model: Model,
+    model: TranslationModel,
     requests: Sequence[Request],
     direction: str,
     order: Order,
-    budget: Budget,
+    budget: Schedule,
     batch_tokens: int | None = None,
     advance: Callable[[int], None] = lambda sentences: None,
-) -> list[Filled]:
+) -> list[Hypothesis]:
     """Fill every request's target; results come in the order of the requests.
 
     `batch_tokens` bounds the target tokens that are under way together; results do not depend on it.
     """
     batch_tokens = batch_tokens or default_batch_tokens(model)
-    results: list[Filled | None] = [None] * len(requests)
+    results: list[Hypothesis | None] = [None] * len(requests)
     for chosen in _batches(requests, batch_tokens):
         filled = _decode_batch(model, [requests[i] for i in chosen], direction, order, budget)
         for i, one in zip(chosen, filled, strict=True):
@@ -65,10 +64,10 @@ def decode(
     return [one for one in results if one is not None]
 
 
-def default_batch_tokens(model: Model) -> int:
+def default_batch_tokens(model: TranslationModel) -> int:
     """As many as keep the device busy while the logits of all of them fit in about 4 GB."""
     usual = 24_576 if model.device.type == "cuda" else 2_048
-    return min(usual, (1 << 30) // model.config.tokens)
+    return min(usual, (1 << 30) // model.config.vocab_size)
 
 
 def _batches(requests: Sequence[Request], batch_tokens: int) -> Iterator[list[int]]:
@@ -86,16 +85,18 @@ def _batches(requests: Sequence[Request], batch_tokens: int) -> Iterator[list[in
         yield batch
 
 
-def _decode_batch(model: Model, requests: list[Request], direction: str, order: Order, budget: Budget) -> list[Filled]:
+def _decode_batch(
+    model: TranslationModel, requests: list[Request], direction: str, order: Order, budget: Schedule
+) -> list[Hypothesis]:
     """`requests` are sorted by length, longest first."""
-    return fill(model, Work.of(model, requests, direction), order, budget).filled()
+    return fill(model, DecodeBatch.of(model, requests, direction), order, budget).filled()
 
 
 @dataclass(frozen=True)
-class Work:
+class DecodeBatch:
     """Sentences that go through together, longest target first, so that the unfinished ones are always the first."""
 
-    sources: Row
+    sources: PackedBatch
     lengths: np.ndarray
     """(sentences,) of the targets."""
     languages: np.ndarray
@@ -106,7 +107,7 @@ class Work:
     """How many targets are filled for each sentence; those of sentence i are number i * copies and the next ones."""
 
     @classmethod
-    def of(cls, model: Model, requests: Sequence[Request], direction: str) -> "Work":
+    def of(cls, model: TranslationModel, requests: Sequence[Request], direction: str) -> "DecodeBatch":
         """`requests` are sorted by length, longest first."""
         source_language, target_language = model.config.direction(direction)
         count, sources = len(requests), [request.source for request in requests]
@@ -120,7 +121,12 @@ class Work:
 
 @torch.inference_mode()
 def fill(
-    model: Model, work: Work, order: Order, budget: Budget, steps: int | None = None, begun: "Canvas | None" = None
+    model: TranslationModel,
+    work: DecodeBatch,
+    order: Order,
+    budget: Schedule,
+    steps: int | None = None,
+    begun: "Canvas | None" = None,
 ) -> "Canvas":
     """The loop. It ends when all is filled, or after step number `steps`; what an order needs may change between steps.
 
@@ -149,22 +155,22 @@ def fill(
     return canvas
 
 
-HiddenAt = Callable[[Tensor, Places], Tensor]
+HiddenAt = Callable[[Tensor, QueryPositions], Tensor]
 
 
-def _first_look(once: Conditioned, work: Work, order: Order, model: Model) -> HiddenAt:
+def _first_look(once: Context, work: DecodeBatch, order: Order, model: TranslationModel) -> HiddenAt:
     """While all is masked the copies of a sentence are alike: run it once, and let every copy see the result."""
     counts = work.lengths + order.wants_opening
     begins = starts_of(work.lengths + 2) + (not order.wants_opening)
-    at = Places(to_device(ranges(begins, counts), model.device), Segments.of(counts, model.device))
+    at = QueryPositions(to_device(ranges(begins, counts), model.device), Segments.of(counts, model.device))
     copied = ranges(np.repeat(starts_of(counts), work.copies), np.repeat(counts, work.copies))
-    masks = to_device(once_row(work, model.vocabulary).tokens, model.device)
+    masks = to_device(masked_targets(work, model.vocabulary).tokens, model.device)
     seen = once.hidden(masks, at)[to_device(copied, model.device)]
     return lambda tokens, places: seen
 
 
 def _look_then_pick(
-    model: Model, hidden_at: HiddenAt, canvas: "Canvas", order: Order, fills: np.ndarray, step: int
+    model: TranslationModel, hidden_at: HiddenAt, canvas: "Canvas", order: Order, fills: np.ndarray, step: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A step of an order that needs the model: where it fills, and with which tokens and log-probabilities."""
     masked = canvas.masked_places()
@@ -199,12 +205,12 @@ def _best(logits: Tensor, first_word: int) -> tuple[Tensor, Tensor]:
     return index + first_word, best - logits.logsumexp(-1)
 
 
-def once_row(work: Work, vocabulary: Vocabulary) -> Row:
+def masked_targets(work: DecodeBatch, vocabulary: Vocabulary) -> PackedBatch:
     """The targets at the start, one of each: masks between two delimiters."""
     sizes = work.lengths + 2
     tokens = np.full(int(sizes.sum()), vocabulary.eos, np.int64)
     tokens[ranges(starts_of(sizes) + 1, work.lengths)] = vocabulary.mask
-    return Row(tokens, ranges(np.zeros_like(sizes), sizes), np.repeat(work.languages, sizes), sizes)
+    return PackedBatch(tokens, ranges(np.zeros_like(sizes), sizes), np.repeat(work.languages, sizes), sizes)
 
 
 class Canvas:
@@ -213,8 +219,8 @@ class Canvas:
     All arrays keep their full size; `keep` narrows the views that are worked on to the unfinished sentences.
     """
 
-    def __init__(self, work: Work, vocabulary: Vocabulary, device: torch.device):
-        self.once = once_row(work, vocabulary)
+    def __init__(self, work: DecodeBatch, vocabulary: Vocabulary, device: torch.device):
+        self.once = masked_targets(work, vocabulary)
         """The targets at the start, without their copies."""
         row = self.once.repeated(work.copies) if work.copies > 1 else self.once
         lengths = row.sizes - 2
@@ -232,7 +238,7 @@ class Canvas:
         """(tokens,) packed."""
         begins = starts_of(row.sizes)
         self._begins = to_device(begins, device)
-        # Places behind the end of a short sentence belong to its neighbours; nobody may ask for them.
+        # QueryPositions behind the end of a short sentence belong to its neighbours; nobody may ask for them.
         row_of = np.minimum(begins[:, None] + 1 + np.arange(self._widest), len(row.tokens) - 1)
         self._row_of = to_device(row_of.reshape(-1), device)
         self._masked = to_device(np.arange(self._widest) < lengths[:, None], device)
@@ -264,21 +270,21 @@ class Canvas:
         now = len(self.remaining)
         return torch.nonzero_static(self._masked[:now].flatten(), size=int(self.remaining.sum())).squeeze(1)
 
-    def places(self, where: Tensor, counts: np.ndarray) -> Places:
+    def places(self, where: Tensor, counts: np.ndarray) -> QueryPositions:
         """The same places in the packed row; counts: (B,) how many lie in each sentence."""
         one_each = len(where) == len(counts)
         segments = self._one_each.first(len(counts)) if one_each else Segments.of(counts, self._device)
-        return Places(self._row_of[where], segments)
+        return QueryPositions(self._row_of[where], segments)
 
-    def with_openings(self, masked: Tensor, at: Places) -> tuple[Places, Tensor, Tensor]:
+    def with_openings(self, masked: Tensor, at: QueryPositions) -> tuple[QueryPositions, Tensor, Tensor]:
         """Those places and the delimiter before each target, and where the delimiters and the words then stand."""
         sentences = torch.arange(len(self.remaining), device=self._device)
-        openings = at.segments.offsets[:-1] + sentences
+        openings = at.segments.cu_seqlens[:-1] + sentences
         words = torch.arange(len(masked), device=self._device) + masked // self._widest + 1
         rows = torch.empty(len(masked) + len(sentences), dtype=torch.int64, device=self._device)
         rows.index_copy_(0, openings, self._begins[: len(sentences)])
         rows.index_copy_(0, words, at.rows)
-        return Places(rows, Segments.of(self.remaining + 1, self._device)), openings, words
+        return QueryPositions(rows, Segments.of(self.remaining + 1, self._device)), openings, words
 
     def padded_tokens(self) -> Tensor:
         """(B, T) what stands where; anything behind a sentence's end."""
@@ -306,11 +312,11 @@ class Canvas:
         """Tokens, steps and log-probabilities of all targets: (B, T) on the device, anything behind an end."""
         return self._all_tokens[self._row_of].view(-1, self._widest), self._steps, self._logprobs
 
-    def filled(self) -> list[Filled]:
+    def filled(self) -> list[Hypothesis]:
         packed = self._all_tokens.cpu().numpy()
         steps, logprobs = self._steps.cpu().numpy(), self._logprobs.cpu().numpy()
         begins = starts_of(self.lengths + 2) + 1
         return [
-            Filled(packed[begin : begin + length], steps[i, :length], logprobs[i, :length])
+            Hypothesis(packed[begin : begin + length], steps[i, :length], logprobs[i, :length])
             for i, (begin, length) in enumerate(zip(begins.tolist(), self.lengths.tolist(), strict=True))
         ]

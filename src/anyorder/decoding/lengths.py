@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from anyorder.errors import InputError
-from anyorder.model.model import Model
+from anyorder.models.translation import TranslationModel
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class LengthChoice:
         return self.kind if self.kind in ("gold", "predicted") else f"{self.kind}:{self.count}"
 
     def candidates(
-        self, model: Model, sources: Sequence[np.ndarray], direction: str, gold: Sequence[int] | None
+        self, model: TranslationModel, sources: Sequence[np.ndarray], direction: str, gold: Sequence[int] | None
     ) -> list[list[int]]:
         """Lengths to try for every source, best guess first."""
         if self.kind == "gold":
             if gold is None:
                 raise InputError("--length gold needs references: use predicted, candidates:N or table:N")
             return [[length] for length in gold]
-        room = model.config.shape.positions - 2
+        room = model.config.transformer.max_positions - 2
         if self.kind == "fixed":
             if self.count > room:
                 raise InputError(f"length {self.count}: the model has room for {room} subwords")
@@ -57,7 +57,7 @@ def make_length(name: str) -> LengthChoice:
 
 
 def predict_in_pieces(
-    model: Model, sources: Sequence[np.ndarray], direction: str, count: int, piece: int = 256
+    model: TranslationModel, sources: Sequence[np.ndarray], direction: str, count: int, piece: int = 256
 ) -> list[list[int]]:
     """The predictor's best lengths, a few hundred sources at a time."""
     lengths: list[list[int]] = []

@@ -1,31 +1,67 @@
-"""The record of one generation, which everything downstream reads: what was written, and in which order."""
+"""The record of one generation, and its one reader and one writer. Everything downstream of decoding takes these.
+
+A file holds one JSON object a line (plain, .gz or .xz). `tokens` and `steps` are all that someone else's file needs.
+"""
 
 import json
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
 
+from anyorder.data.corpus import read_lines
+from anyorder.data.subwords import join_subwords
 from anyorder.errors import InputError
+from anyorder.files import atomic_file
 
 
 @dataclass(frozen=True)
+class Write:
+    """One token written at one position. A position that was revised has several."""
+
+    position: int
+    """From 0."""
+    step: int
+    """From 1."""
+    token: str
+    logprob: float
+
+
+@dataclass(frozen=True, repr=False)
 class Trajectory:
-    """One sentence and how it came about."""
+    """One sentence and how it came about.
+
+    Without revision every position is written once, and `steps` is a permutation (with ties where a step fills several
+    positions). With revision `tokens`, `steps` and `logprobs` are those of the last write, and `writes` holds them all.
+    """
 
     source: str
-    """The sentence that was translated, as given."""
+    """What the model was given, as text: the sentence that was translated; empty if there was none."""
     text: str
-    """The finished translation, as a reader expects it."""
+    """The finished text, as a reader expects it."""
     tokens: list[str]
-    """Its subwords; `@@` where a word goes on."""
+    """The tokens that were filled in; `@@` where a word goes on."""
     steps: list[int]
-    """The step, from 1, at which each position was filled."""
+    """The step, from 1, at which each was filled."""
     logprobs: list[float]
-    """The model's log-probability of each token when it was filled in."""
+    """The model's log-probability of each token when it was filled; empty where nobody recorded it."""
     order: str
+    """The name of the order."""
     length: int
-    """Number of subwords."""
+    """Number of tokens that were filled."""
     signature: str
-    """How it was made: order, budget, beam, length, seed, version."""
+    """How it was made; `Signature.parse` reads it."""
+    model: str = ""
+    """The name of the model."""
+    task: str = ""
+    """What the model was asked to do: a direction such as `de-en`."""
+    canvas: list[str | None] | None = None
+    """The tokens that were given, None where the canvas was masked. None if all of it was masked."""
+    writes: list[Write] | None = None
+    """Every write in the order in which it was made, if positions were revised."""
 
     @property
     def mean_logprob(self) -> float:
@@ -33,19 +69,186 @@ class Trajectory:
 
     @property
     def permutation(self) -> list[int]:
-        """Positions in the order in which they were filled, from the left within one step."""
+        """Indices into `tokens` in the order in which they were filled, from the left within one step."""
         return sorted(range(self.length), key=lambda i: (self.steps[i], i))
 
+    @property
+    def positions(self) -> list[int]:
+        """The position of each token on the canvas, from 0."""
+        if self.canvas is None:
+            return list(range(self.length))
+        return [position for position, given in enumerate(self.canvas) if given is None]
+
+    @property
+    def words(self) -> list[str]:
+        """The words that the tokens spell."""
+        return join_subwords(self.tokens)[0]
+
+    def __repr__(self) -> str:
+        return f"Trajectory({self.text!r}, order={self.order!r}, length={self.length}, steps={self.steps})"
+
     def to_json(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False)
+        """One line."""
+        record = {name: getattr(self, name) for name in _ALWAYS}
+        if self.canvas is not None:
+            record |= {"canvas": self.canvas, "positions": self.positions}
+        if self.writes is not None:
+            record["writes"] = [[one.position, one.step, one.token, one.logprob] for one in self.writes]
+        return json.dumps(record, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, line: str) -> "Trajectory":
+        """The inverse of `to_json`. `tokens` and `steps` are required; the rest is taken if it is there."""
+        return _parse(line)
+
+
+_ALWAYS = ("source", "text", "tokens", "steps", "logprobs", "order", "length", "signature", "model", "task")
+_TEXT = ("source", "text", "order", "signature", "model", "task")
+
+
+def read_trajectories(file: Path) -> Iterator[Trajectory]:
+    """The trajectories of a file, one a line; an `InputError` names the line that is not one."""
+    empty = True
+    for number, line in enumerate(read_lines(file), start=1):
+        empty = False
         try:
-            value: dict[str, Any] = json.loads(line)
-            made = cls(**{field.name: value[field.name] for field in fields(cls)})
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"not a trajectory: {error}") from None
-        if not len(made.tokens) == len(made.steps) == len(made.logprobs) == made.length:
-            raise InputError("not a trajectory: tokens, steps and logprobs differ in length")
-        return made
+            yield _parse(line)
+        except InputError as error:
+            raise InputError(f"{file}, line {number}: {error}") from None
+    if empty:
+        raise InputError(f"{file}: is empty, expected one trajectory a line")
+
+
+@contextmanager
+def trajectory_writer(file: Path, keep_on: tuple[type[BaseException], ...] = ()) -> Iterator["TrajectoryWriter"]:
+    """A writer into a file that appears when the block ends well; see `atomic_file`."""
+    with atomic_file(file, keep_on) as stream:
+        yield TrajectoryWriter(stream)
+
+
+class TrajectoryWriter:
+    """Writes one trajectory a line."""
+
+    def __init__(self, stream: IO[str]):
+        self._stream = stream
+
+    def write(self, trajectory: Trajectory) -> None:
+        self._stream.write(trajectory.to_json() + "\n")
+
+
+def write_trajectories(file: Path, trajectories: Iterable[Trajectory]) -> None:
+    with trajectory_writer(file) as writer:
+        for trajectory in trajectories:
+            writer.write(trajectory)
+
+
+def read_systems(files: Sequence[Path]) -> dict[str, list[Trajectory]]:
+    """One system a file, called by the file's name; with its folder's where two files have the same."""
+    names = [re.sub(r"(\.jsonl?)?(\.gz|\.xz)?$", "", file.name) for file in files]
+    if len(set(names)) < len(names):
+        names = [f"{file.absolute().parent.name}/{name}" for file, name in zip(files, names, strict=True)]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise InputError(
+                f"{files[i]}: another file is called {name} as well; systems go by the names of their files"
+            )
+    return {name: list(read_trajectories(file)) for name, file in zip(names, files, strict=True)}
+
+
+def check_systems(systems: Mapping[str, Sequence[Trajectory]], references: Sequence[str] | None = None) -> int:
+    """How many sentences there are; an `InputError` if the systems are not about the same ones.
+
+    A trajectory without a source may be of any sentence.
+    """
+    if not systems:
+        raise InputError("no system is given")
+    (first, trajectories), *others = systems.items()
+    if not trajectories:
+        raise InputError(f"{first} has no sentences")
+    for name, other in others:
+        if len(other) != len(trajectories):
+            raise InputError(f"{first} has {len(trajectories):,} sentences but {name} has {len(other):,}")
+        for number, (a, b) in enumerate(zip(trajectories, other, strict=True), start=1):
+            if a.source and b.source and a.source != b.source:
+                raise InputError(f"{first} and {name} translate different sentences in line {number}")
+    for name, every in systems.items():
+        if not any(one.tokens for one in every):
+            raise InputError(f"{name} has no sentences but empty ones")
+    if references is not None and len(references) != len(trajectories):
+        raise InputError(f"{first} has {len(trajectories):,} sentences but there are {len(references):,} references")
+    return len(trajectories)
+
+
+def _parse(line: str) -> Trajectory:
+    """A trajectory from a line of JSON, every field checked."""
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"not JSON ({error})") from None
+    except RecursionError:
+        raise InputError("not JSON (nested too deeply)") from None
+    if not isinstance(record, dict):
+        raise InputError("expected an object with tokens and steps")
+    tokens, steps = (_list(record, name) for name in ("tokens", "steps"))
+    _check_text("tokens", tokens)
+    if not all(type(step) is int and 1 <= step < 1 << 31 for step in steps):
+        raise InputError("steps are not all whole numbers from 1")
+    if len(tokens) != len(steps):
+        raise InputError(f"{len(tokens)} tokens but {len(steps)} steps")
+    logprobs = record.get("logprobs", [])
+    if not isinstance(logprobs, list) or len(logprobs) not in (0, len(tokens)) or not all(map(_is_number, logprobs)):
+        raise InputError("logprobs are not one number a token")
+    text = {name: record.get(name) or "" for name in _TEXT}
+    for name, value in text.items():
+        _check_text(name, [value])
+    text["text"] = text["text"] or " ".join(join_subwords(tokens)[0])
+    return Trajectory(
+        tokens=tokens,
+        steps=steps,
+        logprobs=logprobs,
+        length=len(tokens),
+        canvas=_canvas(record, len(tokens)),
+        writes=_writes(record),
+        **text,
+    )
+
+
+def _list(record: dict[str, Any], name: str) -> list[Any]:
+    if not isinstance(record.get(name), list):
+        raise InputError(f"{name} is missing, expected a list" if name not in record else f"{name} is not a list")
+    return record[name]
+
+
+def _check_text(name: str, values: Sequence[object]) -> None:
+    for value in values:
+        if not isinstance(value, str):
+            raise InputError(f"{name} is not text" if name != "tokens" else "tokens are not all text")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise InputError("half of a surrogate pair (\\ud800 to \\udfff) is not a character")
+
+
+def _canvas(record: dict[str, Any], filled: int) -> list[str | None] | None:
+    if record.get("canvas") is None:
+        return None
+    canvas = _list(record, "canvas")
+    _check_text("canvas", [token for token in canvas if token is not None])
+    if canvas.count(None) != filled:
+        raise InputError(f"{canvas.count(None)} positions of the canvas are masked but there are {filled} tokens")
+    return canvas
+
+
+def _writes(record: dict[str, Any]) -> list[Write] | None:
+    if record.get("writes") is None:
+        return None
+    writes = []
+    for item in _list(record, "writes"):
+        match item:
+            case [int(position), int(step), str(token), logprob] if position >= 0 and step >= 1 and _is_number(logprob):
+                writes.append(Write(position, step, token, logprob))
+            case _:
+                raise InputError("writes are not all [position, step, token, logprob]")
+    return writes
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import InputError, unknown
-from anyorder.model.attention import Segments
-from anyorder.model.model import Model
+from anyorder.models.attention import Segments
+from anyorder.models.translation import TranslationModel
 
 Needs = Literal["nothing", "hidden", "logits", "both"]
 
@@ -29,7 +29,7 @@ class State:
     lengths: Tensor
     """(B,) int64"""
     keys: Tensor
-    """(B,) int64: a number that belongs to the sentence and the seed, for orders that draw lots."""
+    """(B,) int64: a number that belongs to the sentence and the seed, for orders that draw hash_uniform."""
     step: int
     """From 1."""
     where: Tensor | None = None
@@ -88,7 +88,7 @@ class Order(ABC):
             names = ", ".join(signature(cls).parameters)
             raise InputError(f"it has no such option ({f'only {names}' if names else 'nor any other'})") from None
 
-    def bind(self, model: Model, direction: str) -> "Order":
+    def bind(self, model: TranslationModel, direction: str) -> "Order":
         """The order as it decodes with this model in this direction; most are the same for all."""
         return self
 

@@ -49,13 +49,13 @@ class Uniform(Order):
     """Any order as likely as any other; the same one for the same sentence, length and seed."""
 
     def scores(self, state: State) -> Tensor:
-        return lots(state.keys, state.positions)
+        return hash_uniform(state.keys, state.positions)
 
 
 _GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as a signed integer
 
 
-def lots(keys: Tensor, numbers: Tensor) -> Tensor:
+def hash_uniform(keys: Tensor, numbers: Tensor) -> Tensor:
     """(B,) keys and (T,) numbers to (B, T) floats in [0, 1) that look random (splitmix64), alike on every device."""
     numbers = keys[:, None] + numbers * _GOLDEN
     for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):

@@ -1,7 +1,7 @@
 """Orders that were learned: a small network scores every masked position (paper, section 3.2).
 
 `hidden` is the paper's: two layers on the model's last hidden state. `features` also sees how sure the model is at each
-position and what is filled around it, and starts as a heuristic order. `sureness` sees only that, and `linear` weighs
+position and what is filled around it, and starts as a heuristic order. `confidence` sees only that, and `linear` weighs
 it without a network; both know of no words and no language, so they serve any model. On disk an order is a folder with
 `order.json` and `order.safetensors`; a model's own orders lie beside its weights, in `learned/NAME` or
 `learned/NAME/DIRECTION`.
@@ -21,10 +21,11 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from anyorder.errors import InputError, check_number, unknown
-from anyorder.model.attention import Segments, Together
-from anyorder.model.checkpoint import BUNDLED, read_json, read_tensors, replace_folder
-from anyorder.model.model import Model
-from anyorder.model.transformer import Layer, Linear, Shape
+from anyorder.files import read_json, read_tensors, replace_folder
+from anyorder.models.attention import FullAttention, Segments
+from anyorder.models.checkpoint import BUNDLED
+from anyorder.models.transformer import Layer, Linear, TransformerConfig
+from anyorder.models.translation import TranslationModel
 from anyorder.orders.base import Needs, Order, State, register
 
 CONFIG, WEIGHTS, FOLDER, DEFAULT = "order.json", "order.safetensors", "learned", "default"
@@ -51,25 +52,25 @@ _SCALES = {"best": 0.3, "entropy": 0.2, "mask": 0.1, "lead": 0.3}
 
 
 @dataclass(frozen=True)
-class PolicyShape:
+class PolicyConfig:
     """What the learned order looks at, and how large it is."""
 
-    kind: Literal["hidden", "features", "sureness", "linear"] = "features"
+    kind: Literal["hidden", "features", "confidence", "linear"] = "features"
     """hidden: the model's last hidden state (the paper). features: also the model's uncertainty at each position, and
-    what is filled around it. sureness: only these, so that the order serves other models and languages too. linear:
+    what is filled around it. confidence: only these, so that the order serves other models and languages too. linear:
     these without a network, a weight for each."""
     size: int = 0
-    """Units of the network; 0 takes the model's width, for sureness 128."""
+    """Units of the network; 0 takes the model's width, for confidence 128."""
     attention: int = 0
     """Layers in which the masked positions of a sentence look at each other."""
     start: Literal["none", "margin", "max-prob", "entropy", "least-to-most", "easy-first"] = "margin"
     """The order that all kinds but `hidden` begin with."""
-    sharpness: float = 4.0
+    init_scale: float = 4.0
     """How firmly: scores begin as that order's, times this."""
 
     def check(self) -> None:
-        for name in ("size", "attention", "sharpness"):
-            check_number(f"--policy.{name}", getattr(self, name), least=0)
+        for name in ("size", "attention", "init_scale"):
+            check_number(f"--policy.{name}", getattr(self, name), at_least=0)
         if self.size % 64:
             raise InputError(f"--policy.size {self.size} is not a multiple of 64")
         if self.kind == "linear" and (self.size or self.attention):
@@ -90,7 +91,7 @@ class PolicyShape:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class PolicyInputs:
     """What the network reads of M masked positions."""
 
     hidden: Tensor | None
@@ -99,13 +100,13 @@ class Inputs:
     """(M, FEATURES) float32"""
 
     @classmethod
-    def end_to_end(cls, parts: Sequence["Inputs"]) -> "Inputs":
+    def end_to_end(cls, parts: Sequence["PolicyInputs"]) -> "PolicyInputs":
         hidden = [part.hidden for part in parts if part.hidden is not None]
         features = [part.features for part in parts if part.features is not None]
         return cls(torch.cat(hidden) if hidden else None, torch.cat(features) if features else None)
 
-    def __getitem__(self, rows: slice | Tensor) -> "Inputs":
-        return Inputs(*(None if part is None else part[rows] for part in (self.hidden, self.features)))
+    def __getitem__(self, rows: slice | Tensor) -> "PolicyInputs":
+        return PolicyInputs(*(None if part is None else part[rows] for part in (self.hidden, self.features)))
 
     @property
     def in_half(self) -> bool:
@@ -115,13 +116,13 @@ class Inputs:
         return self.features is not None and self.features.is_cuda
 
 
-class Scorer(nn.Module):
+class PolicyNetwork(nn.Module):
     """Two layers on what is known of a masked position; with `attention`, layers over all of them in between.
 
     A weight for every feature comes on top, so that a network that adds nothing is a heuristic order.
     """
 
-    def __init__(self, shape: PolicyShape, width: int):
+    def __init__(self, shape: PolicyConfig, width: int):
         super().__init__()
         self.shape = shape
         self.width = width
@@ -130,7 +131,7 @@ class Scorer(nn.Module):
             size = shape.size or (width if shape.sees_hidden else 128)
             if shape.sees_hidden:
                 self.read = Linear(width, size)
-            inner = Shape(width=size, heads=size // 64 or 1, dropout=0.0)
+            inner = TransformerConfig(hidden_size=size, num_heads=size // 64 or 1, dropout=0.0)
             self.layers = nn.ModuleList(Layer(inner, "gelu") for _ in range(shape.attention))
             self.out = nn.Parameter(torch.empty(size).uniform_(-(size**-0.5), size**-0.5))
             if shape.sees_features:
@@ -141,19 +142,19 @@ class Scorer(nn.Module):
                 nn.init.zeros_(self.out)
         if shape.sees_features:
             start = STARTS[shape.start]
-            self.linear = nn.Parameter(torch.tensor([start.get(name, 0.0) * shape.sharpness for name in FEATURES]))
+            self.linear = nn.Parameter(torch.tensor([start.get(name, 0.0) * shape.init_scale for name in FEATURES]))
 
-    def forward(self, inputs: Inputs, segments: Segments) -> Tensor:
+    def forward(self, inputs: PolicyInputs, segments: Segments) -> Tensor:
         """(M,) scores. segments: how many of the positions belong to each sentence."""
         parts = []
-        # Sums of products, not matrix products: a row's bits must not depend on the other rows.
+        # Sums of forward_flops, not matrix forward_flops: a row's bits must not depend on the other rows.
         if self.shape.kind != "linear":
             parts.append((self._states(inputs, segments).float() * self.out).sum(-1))
         if inputs.features is not None:
             parts.append((inputs.features * self.linear).sum(-1))
         return sum(parts[1:], parts[0])
 
-    def _states(self, inputs: Inputs, segments: Segments) -> Tensor:
+    def _states(self, inputs: PolicyInputs, segments: Segments) -> Tensor:
         with torch.autocast(self.out.device.type, torch.bfloat16, enabled=inputs.in_half):
             parts = []
             if inputs.hidden is not None:
@@ -162,12 +163,12 @@ class Scorer(nn.Module):
                 parts.append(self.read_features((inputs.features * self.scales).clamp(-4, 4)))  # type: ignore[operator]
             states = F.leaky_relu(sum(parts[1:], parts[0]), 0.1)
             for index, layer in enumerate(self.layers):
-                states = layer(states, Together(segments), index)
+                states = layer(states, FullAttention(segments), index)
         return states
 
 
 @dataclass(frozen=True)
-class Sureness:
+class PredictionStats:
     """What the logits say at M positions."""
 
     best: Tensor
@@ -184,7 +185,7 @@ class Sureness:
 
 
 def look(logits: Tensor, first_word: int, mask: int) -> tuple[Tensor, ...]:
-    """The fields of `Sureness`, in a few passes over (M, tokens)."""
+    """The fields of `PredictionStats`, in a few passes over (M, tokens)."""
     words = logits[:, first_word:]
     best, token = words.max(-1)
     places = torch.arange(words.shape[1], device=logits.device)
@@ -195,10 +196,10 @@ def look(logits: Tensor, first_word: int, mask: int) -> tuple[Tensor, ...]:
     return best - total, second - total, entropy, logits[:, mask] - total, token + first_word, total
 
 
-Look = Callable[[Tensor, int, int], tuple[Tensor, ...]]
+StatsFunction = Callable[[Tensor, int, int], tuple[Tensor, ...]]
 
 
-def read(state: State, shape: PolicyShape, looking: Look = look) -> Inputs:
+def read(state: State, shape: PolicyConfig, looking: StatsFunction = look) -> PolicyInputs:
     """What the network sees of a state.
 
     best, margin, entropy, mask: the model's uncertainty. lead: best less the sentence's highest. twin: the probability
@@ -209,13 +210,13 @@ def read(state: State, shape: PolicyShape, looking: Look = look) -> Inputs:
     hidden = state.hidden if shape.sees_hidden else None
     assert shape.sees_hidden == (hidden is not None)
     if not shape.sees_features:
-        return Inputs(hidden, None)
+        return PolicyInputs(hidden, None)
     assert state.logits is not None
     assert state.where is not None
     assert state.tokens is not None
     where, masked = state.where, state.masked
     width = masked.shape[1]
-    sure = Sureness(*looking(state.logits, state.first_word, state.mask))
+    sure = PredictionStats(*looking(state.logits, state.first_word, state.mask))
     lead = sure.best - state.spread(sure.best).amax(1)[where // width]
     follows = F.pad((where[1:] == where[:-1] + 1) & (where[1:] % width != 0), (1, 1))
     # The best word of position i at the position after it, and of i + 1 at the one before it.
@@ -230,7 +231,7 @@ def read(state: State, shape: PolicyShape, looking: Look = look) -> Inputs:
         twin_left, twin_right, same_left, same_right,
     )  # fmt: skip
     of_place = _surroundings(masked, state.positions, state.lengths).flatten(0, 1)[where]
-    return Inputs(hidden, torch.cat([torch.stack([value.float() for value in of_model], 1), of_place], 1))
+    return PolicyInputs(hidden, torch.cat([torch.stack([value.float() for value in of_model], 1), of_place], 1))
 
 
 def _surroundings(masked: Tensor, positions: Tensor, lengths: Tensor) -> Tensor:
@@ -254,7 +255,7 @@ def _surroundings(masked: Tensor, positions: Tensor, lengths: Tensor) -> Tensor:
 class LearnedOrder(Order):
     """A network that scores positions, ready to decode."""
 
-    def __init__(self, scorer: Scorer, name: str = "learned", identity: str = "", looking: Look = look):
+    def __init__(self, scorer: PolicyNetwork, name: str = "learned", identity: str = "", looking: StatsFunction = look):
         self.scorer = scorer
         self.name = name
         self.needs = scorer.shape.needs
@@ -265,7 +266,7 @@ class LearnedOrder(Order):
     def identity(self) -> str:
         return self._identity
 
-    def inputs(self, state: State) -> Inputs:
+    def inputs(self, state: State) -> PolicyInputs:
         return read(state, self.scorer.shape, self._looking)
 
     def scores(self, state: State) -> Tensor:
@@ -281,13 +282,13 @@ class Learned(Order):
 
     def __init__(self, place: str = DEFAULT):
         self.place = place
-        self._bound: dict[str, tuple[Model, LearnedOrder]] = {}
+        self._bound: dict[str, tuple[TranslationModel, LearnedOrder]] = {}
 
     @classmethod
     def parse(cls, options: str) -> "Learned":
         return cls(options.strip() or DEFAULT)
 
-    def bind(self, model: Model, direction: str) -> LearnedOrder:
+    def bind(self, model: TranslationModel, direction: str) -> LearnedOrder:
         known = self._bound.get(direction)
         if known is None or known[0] is not model:
             scorer, about = load_order(find_order(self.place, model, direction))
@@ -302,11 +303,11 @@ class Learned(Order):
         raise TypeError("a learned order belongs to a model: bind it first")
 
 
-def find_order(place: str, model: Model, direction: str) -> Path:
+def find_order(place: str, model: TranslationModel, direction: str) -> Path:
     """The folder of a learned order: a path, the name of one beside the model, or a bundled model's, `MODEL/NAME`."""
     if (Path(place) / CONFIG).exists():
         return Path(place)
-    homes = [(model.home / FOLDER, place)] if model.home else []
+    homes = [(model.path / FOLDER, place)] if model.path else []
     parts = Path(place).parts
     of_bundled = len(parts) == 2 and (BUNDLED / parts[0] / FOLDER).is_dir()
     if of_bundled:
@@ -317,7 +318,7 @@ def find_order(place: str, model: Model, direction: str) -> Path:
                 return folder
     if of_bundled:
         raise unknown(f"learned order of {parts[0]}", parts[1], order_names(BUNDLED / parts[0]))
-    names = order_names(model.home) if model.home else []
+    names = order_names(model.path) if model.path else []
     if place == DEFAULT and not names:
         raise InputError("this model has no learned order; learn one with 'anyorder learn-order'")
     if place != DEFAULT and (os.sep in place or not names):
@@ -331,7 +332,7 @@ def order_names(home: Path) -> list[str]:
     return sorted(name for name in names if ".partial-" not in name and ".old-" not in name)
 
 
-def default_order(model: Model, direction: str) -> str:
+def default_order(model: TranslationModel, direction: str) -> str:
     """`learned` where the model has an order of its own for this direction, else `margin`."""
     try:
         find_order(DEFAULT, model, direction)
@@ -340,7 +341,9 @@ def default_order(model: Model, direction: str) -> str:
     return "learned"
 
 
-def save_order(scorer: Scorer, folder: Path, model: Model, directions: Sequence[str], **about: Any) -> None:
+def save_order(
+    scorer: PolicyNetwork, folder: Path, model: TranslationModel, directions: Sequence[str], **about: Any
+) -> None:
     """Write an order; a folder that holds one already is replaced as a whole."""
     partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     partial.mkdir(parents=True)
@@ -360,14 +363,14 @@ def save_order(scorer: Scorer, folder: Path, model: Model, directions: Sequence[
     replace_folder(partial, folder)
 
 
-def load_order(folder: Path) -> tuple[Scorer, dict[str, Any]]:
+def load_order(folder: Path) -> tuple[PolicyNetwork, dict[str, Any]]:
     about = read_json(folder / CONFIG)
     if about.get("format") != 1:
         raise InputError(f"{folder / CONFIG}: format {about.get('format')}, expected 1")
     if about.get("features") not in ([], list(FEATURES)):
         raise InputError(f"{folder / CONFIG}: was learned with other features; learn it again")
     try:
-        scorer = Scorer(PolicyShape(**about["policy"]), about["width"])
+        scorer = PolicyNetwork(PolicyConfig(**about["policy"]), about["width"])
         about["directions"], about["vocabulary"], about["fingerprint"]
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{folder / CONFIG}: damaged ({error})") from None
@@ -380,8 +383,8 @@ def load_order(folder: Path) -> tuple[Scorer, dict[str, Any]]:
     return scorer, about
 
 
-def _check(about: dict[str, Any], model: Model, direction: str, name: str) -> None:
-    if about["vocabulary"] != model.vocabulary.fingerprint or about["width"] != model.config.shape.width:
+def _check(about: dict[str, Any], model: TranslationModel, direction: str, name: str) -> None:
+    if about["vocabulary"] != model.vocabulary.fingerprint or about["width"] != model.config.transformer.hidden_size:
         raise InputError(f"order '{name}': was learned for another model")
     if direction not in about["directions"]:
         raise InputError(f"order '{name}': was learned for {', '.join(about['directions'])}, not for {direction}")

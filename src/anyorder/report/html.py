@@ -17,11 +17,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from anyorder.analysis.reader import check_systems
-from anyorder.decoding.trajectory import Trajectory
+from anyorder.decoding.trajectory import Trajectory, check_systems
 
 FORMAT = 1
-_PAGE = files("anyorder.report") / "page"
+_PAGE = files("anyorder.web") / "page"
 
 
 def write_html(

@@ -8,9 +8,9 @@ from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
-from anyorder.data.prepare import REASONS, Account
+from anyorder.data.prepare import REASONS, FilterReport
 from anyorder.decoding.trajectory import Trajectory
-from anyorder.report.sheets import Cell, Column, Sheet
+from anyorder.report.table_data import Cell, Column, TableData
 
 BLANK = "__"
 
@@ -59,7 +59,7 @@ def _bracketed(tokens: Sequence[str], steps: Sequence[int], now: int) -> str:
     return " ".join(shown)
 
 
-def tables(sheet: Sheet, width: int) -> list[Table]:
+def tables(sheet: TableData, width: int) -> list[Table]:
     """The sheet in as many tables as fit the width: numbers are never cut, long names are folded.
 
     A group stays together where it can; a table that goes on is called by its group.
@@ -108,7 +108,7 @@ def _width(column: Column) -> int:
     )
 
 
-def account_table(account: Account) -> Table:
+def account_table(account: FilterReport) -> Table:
     """Where every line of the corpora went."""
     reasons = [reason for reason in REASONS if any(counts[reason] for counts in account.lines.values())]
     table = Table(title="lines", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)

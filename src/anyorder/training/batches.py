@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from anyorder.data.ragged import starts_of
+from anyorder.data.packing import starts_of
 from anyorder.errors import InputError, check_number, unknown
 
 Batch = TypeVar("Batch")
@@ -28,7 +28,7 @@ class Cursor:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class BatchRows:
     """Sentences of one batch."""
 
     rows: np.ndarray
@@ -45,7 +45,7 @@ def draw(
     first: int = 0,
     rank: int = 0,
     world: int = 1,
-) -> Iterator[tuple[Drawn, Cursor]]:
+) -> Iterator[tuple[BatchRows, Cursor]]:
     """This process's batches from number `first` on, each with the cursor behind it. Never ends.
 
     `cursor` was handed out before and is not behind `first`. `epoch_rows(n)` gives the sentences of epoch n in order,
@@ -58,7 +58,7 @@ def draw(
             here = cursor.batch
             cursor = replace(cursor, batch=here + 1, offset=cursor.offset + 1)
             if here >= first and here % world == rank:
-                yield Drawn(rows[start:stop], random_for(seed, "batch", here)), cursor
+                yield BatchRows(rows[start:stop], random_for(seed, "batch", here)), cursor
         cursor = replace(cursor, epoch=cursor.epoch + 1, offset=0)
 
 
@@ -98,7 +98,7 @@ def hide(lengths: np.ndarray, random: np.random.Generator) -> np.ndarray:
     total = int(lengths.sum())
     how_many = np.ceil((1 - random.random(len(lengths))) * lengths).astype(np.int64)
     sentence = np.repeat(np.arange(len(lengths)), lengths)
-    # Lots are drawn per word; those with the smallest lots in a sentence are hidden.
+    # Lots are drawn per word; those with the smallest hash_uniform in a sentence are hidden.
     ranked = np.argsort(sentence + random.random(total), kind="stable")
     rank = np.arange(total) - starts_of(lengths)[sentence]
     hidden = np.zeros(total, bool)
@@ -106,7 +106,7 @@ def hide(lengths: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return hidden
 
 
-class Ahead(Generic[Batch]):
+class Prefetcher(Generic[Batch]):
     """Run an iterator in a thread, a few items ahead of its reader."""
 
     def __init__(self, items: Iterator[Batch], depth: int = 4):
@@ -186,7 +186,7 @@ def weights_by_corpus(corpora: Sequence[str], corpus: np.ndarray, wanted: dict[s
     for name, weight in wanted.items():
         if name not in corpora:
             raise unknown("corpus", name, corpora)
-        check_number(f"the weight of corpus '{name}' is", weight, least=0, most=MOST_TIMES)
+        check_number(f"the weight of corpus '{name}' is", weight, at_least=0, at_most=MOST_TIMES)
     weights = np.array([wanted.get(name, 1.0) for name in corpora])[corpus]
     if weights.sum() < 1:
         raise InputError("the weights of the corpora leave less than one sentence in an epoch")

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from anyorder import progress
 from anyorder.errors import InputError
-from anyorder.training.batches import Ahead, Cursor
-from anyorder.training.state import RunState, changes, load_latest, remove_leftovers, save_state
+from anyorder.files import remove_leftovers
+from anyorder.training.batches import Cursor, Prefetcher
+from anyorder.training.run_state import RunState, changes, load_latest, save_state
 from anyorder.training.task import Run, Task, on_cuda
 
 TELL_SECONDS = 30
@@ -72,7 +73,7 @@ class _Loop:
             _truncate_log(self.out / "log.jsonl", state.step)
         peak = peak_flops(self.accelerator.device)
         first = state.step * run.batches_per_step
-        source = Ahead(self.task.batches(state.cursor, first, self.rank, self.world))
+        source = Prefetcher(self.task.batches(state.cursor, first, self.rank, self.world))
         total = run.steps if run.steps is not None else (run.minutes or 0) * 60
         meter = _Meter(self.accelerator.device, len(self.task.reports))
         patience = run.patience or math.inf
@@ -119,7 +120,7 @@ class _Loop:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise InputError(f"--run.track {self.run.track}: cannot be started ({reason})") from None
 
-    def _step(self, source: Ahead[tuple[Any, Cursor]], meter: "_Meter", done: float) -> None:
+    def _step(self, source: Prefetcher[tuple[Any, Cursor]], meter: "_Meter", done: float) -> None:
         run, state, task = self.run, self.state, self.task
         share = run.batches_per_step // self.world
         batches = [next(source) for _ in range(share)]
@@ -207,13 +208,13 @@ class _Loop:
         state = self.state
         state.scores = self.task.validate(self.average)
         state.validated = state.step
-        merit = self.task.merit(state.scores) if state.scores else float(state.step)
+        selection_metric = self.task.selection_metric(state.scores) if state.scores else float(state.step)
         if state.scores:
             self._record({"step": state.step, **state.scores})
             self._say(f"step {state.step}: " + "  ".join(f"{name} {score:.2f}" for name, score in state.scores.items()))
         state.stale += 1
-        if merit >= state.best:
-            state.best, state.stale = merit, 0
+        if selection_metric >= state.best:
+            state.best, state.stale = selection_metric, 0
             if self.accelerator.is_main_process:
                 self.task.save(self.average, self.out)
 

@@ -7,14 +7,14 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.data.batch import pack
+from anyorder.data.packing import pack
 from anyorder.data.store import Store
 from anyorder.errors import InputError, check_number
-from anyorder.model.attention import Places, Segments, Together
-from anyorder.model.model import Model
+from anyorder.models.attention import FullAttention, QueryPositions, Segments
+from anyorder.models.translation import TranslationModel
 from anyorder.training.batches import (
+    BatchRows,
     Cursor,
-    Drawn,
     draw,
     offsets_of,
     pad_places,
@@ -27,7 +27,7 @@ from anyorder.training.task import HostBatch, TextTask
 
 
 @dataclass(frozen=True)
-class Cloze:
+class MLMConfig:
     """What the model learns from."""
 
     share: float = 0.15
@@ -38,14 +38,14 @@ class Cloze:
     """Of those, how many are replaced by any other word; the rest stays as it is."""
 
     def check(self) -> None:
-        check_number("--cloze.share", self.share, above=0, most=1)
-        check_number("--cloze.masked", self.masked, least=0, most=1)
-        check_number("--cloze.random", self.random, least=0, most=1)
-        check_number("--cloze.masked + --cloze.random", round(self.masked + self.random, 9), most=1)
+        check_number("--cloze.share", self.share, above=0, at_most=1)
+        check_number("--cloze.masked", self.masked, at_least=0, at_most=1)
+        check_number("--cloze.random", self.random, at_least=0, at_most=1)
+        check_number("--cloze.masked + --cloze.random", round(self.masked + self.random, 9), at_most=1)
 
 
-class ClozeLoss(nn.Module):
-    def __init__(self, model: Model):
+class MLMLoss(nn.Module):
+    def __init__(self, model: TranslationModel):
         super().__init__()
         self.model = model
 
@@ -54,9 +54,9 @@ class ClozeLoss(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         lengths = lengths or {}
         segments = Segments(batch["segment_offsets"], longest, lengths.get("segment"))
-        at = Places(batch["rows"], Segments(batch["row_offsets"], longest, lengths.get("row")))
+        at = QueryPositions(batch["rows"], Segments(batch["row_offsets"], longest, lengths.get("row")))
         inputs = batch["tokens"], batch["positions"], batch["languages"]
-        hidden = self.model.transformer(*inputs, Together(segments), at)
+        hidden = self.model.transformer(*inputs, FullAttention(segments), at)
         loss = F.cross_entropy(self.model.logits(hidden.last).float(), batch["labels"])
         return loss, loss.detach()[None]
 
@@ -66,10 +66,12 @@ class PretrainTask(TextTask):
 
     reports = ("loss",)
 
-    def __init__(self, store: Store, model: Model, cloze: Cloze, batch_tokens: int, seed: int, fixed: bool):
+    def __init__(
+        self, store: Store, model: TranslationModel, cloze: MLMConfig, batch_tokens: int, seed: int, fixed: bool
+    ):
         cloze.check()
         self.learner = model
-        self.module = ClozeLoss(model)
+        self.module = MLMLoss(model)
         # Nothing here trains it, and processes that wait for its gradients would wait for ever.
         model.length.requires_grad_(False)
         model.config = replace(model.config, predicts_length=False)
@@ -80,7 +82,7 @@ class PretrainTask(TextTask):
         self._sentence = np.concatenate([np.arange(len(side)) for side in self._sides])
         self._sizes = np.concatenate([side.lengths for side in self._sides]) + 2
         self._longest = int(self._sizes.max())
-        room = min(batch_tokens, model.config.shape.positions)
+        room = min(batch_tokens, model.config.transformer.max_positions)
         if self._longest > room:
             raise InputError(f"{store.path}: has sentences of {self._longest - 2} subwords, room is for {room - 2}")
         store.check_ids(split, len(model.vocabulary))
@@ -98,7 +100,7 @@ class PretrainTask(TextTask):
         for one, behind in draw(cursor, epoch_rows, sizes, room, self._seed, first, rank, world):
             yield self._build(one), behind
 
-    def _build(self, drawn: Drawn) -> HostBatch:
+    def _build(self, drawn: BatchRows) -> HostBatch:
         vocabulary, random = self.learner.vocabulary, drawn.random
         side = self._side[drawn.rows]
         languages = np.array(self._languages)[side]
@@ -137,6 +139,6 @@ class PretrainTask(TextTask):
             "vocabulary": vocabulary,
             "sentences": len(self._sizes),
             "batch_tokens": self._batch_tokens,
-            "shape": asdict(self.learner.config.shape),
+            "shape": asdict(self.learner.config.transformer),
             "cloze": asdict(self._cloze),
         }

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from anyorder.data.vocab import Vocabulary
+from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import unknown
 
 HOLE = -1

@@ -9,22 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from anyorder.data.ragged import starts_of
-from anyorder.decoding.budget import Fixed
-from anyorder.decoding.engine import Work, fill
-from anyorder.model.attention import Segments, to_device
-from anyorder.model.model import Model
-from anyorder.model.transformer import Linear
+from anyorder.data.packing import starts_of
+from anyorder.decoding.engine import DecodeBatch, fill
+from anyorder.decoding.schedules import Fixed
+from anyorder.models.attention import Segments, to_device
+from anyorder.models.transformer import Linear
+from anyorder.models.translation import TranslationModel
 from anyorder.orders.base import Order, State
-from anyorder.orders.fixed import lots
-from anyorder.orders.learned import Inputs, LearnedOrder, Scorer
+from anyorder.orders.fixed import hash_uniform
+from anyorder.orders.learned import LearnedOrder, PolicyInputs, PolicyNetwork
 from anyorder.training.rewards import Outcome, first
 
 
-class Policy(nn.Module):
+class ActorCritic(nn.Module):
     """The policy network, and beside it the value network where an algorithm wants one (paper, section 3.2)."""
 
-    def __init__(self, scorer: Scorer, with_value: bool):
+    def __init__(self, scorer: PolicyNetwork, with_value: bool):
         super().__init__()
         self.scorer = scorer
         width = scorer.width
@@ -49,7 +49,7 @@ class Policy(nn.Module):
 class Decisions:
     """D choices between two or more masked positions, of all rollouts, step by step. Last, forced choices are none."""
 
-    inputs: Inputs
+    inputs: PolicyInputs
     """(rows,) what was known of the masked positions, decision after decision."""
     segments: Segments
     """How many rows each decision has."""
@@ -79,7 +79,7 @@ class Decisions:
         rows = int(counts.sum())
         number = torch.arange(len(which), device=device)
         number = number.repeat_interleave(to_device(counts, device), output_size=rows)
-        moved = (self.segments.offsets[at] - segments.offsets[:-1])[number]
+        moved = (self.segments.cu_seqlens[at] - segments.cu_seqlens[:-1])[number]
         old = torch.arange(rows, device=device) + moved
         return Decisions(
             inputs=self.inputs[old],
@@ -99,7 +99,7 @@ class Decisions:
 class _Seen:
     """What one step showed of the sentences in which there was a choice."""
 
-    inputs: Inputs
+    inputs: PolicyInputs
     counts: np.ndarray
     """Masked positions of each, on the host."""
     where: Tensor
@@ -108,12 +108,14 @@ class _Seen:
     reference: Tensor | None
 
 
-class Sampler(Order):
+class SamplingOrder(Order):
     """Draws from a learned order's distribution by adding Gumbel noise to its scores, and keeps what it saw."""
 
-    def __init__(self, order: LearnedOrder, with_opening: bool, reference: Order | None = None, sharpness: float = 1.0):
+    def __init__(
+        self, order: LearnedOrder, with_opening: bool, reference: Order | None = None, init_scale: float = 1.0
+    ):
         self.name = f"sampled {order.name}"
-        self._order, self._reference, self._sharpness = order, reference, sharpness
+        self._order, self._reference, self._sharpness = order, reference, init_scale
         self.needs = order.needs if reference is None or reference.needs in ("nothing", order.needs) else "both"
         self.wants_opening = with_opening
         self._seen: list[_Seen] = []
@@ -133,7 +135,7 @@ class Sampler(Order):
             reference = reference.masked_fill(~state.masked[:choices], -torch.inf).log_softmax(1)
         opening = None if state.opening is None else state.opening[:choices]
         self._seen.append(_Seen(inputs[:rows], counts[:choices], state.where[:rows], opening, reference))
-        drawn = lots(state.keys, state.positions + (state.step << 20))
+        drawn = hash_uniform(state.keys, state.positions + (state.step << 20))
         return scores - (-(drawn + 2.0**-25).log()).log()
 
     def decisions(self, steps: Tensor, lengths: Tensor) -> Decisions:
@@ -147,7 +149,7 @@ class Sampler(Order):
         rollout = np.concatenate([np.arange(one) for one in number])
         step_tensor, rollout_tensor = to_device(step, steps.device), to_device(rollout, steps.device)
         return Decisions(
-            inputs=Inputs.end_to_end([seen.inputs for seen in self._seen]),
+            inputs=PolicyInputs.end_to_end([seen.inputs for seen in self._seen]),
             segments=Segments.of(np.concatenate([seen.counts for seen in self._seen]), steps.device),
             places=torch.cat(
                 [seen.where + start * width for seen, start in zip(self._seen, starts_of(number).tolist(), strict=True)]
@@ -163,7 +165,11 @@ class Sampler(Order):
 
 
 def roll_out(
-    model: Model, work: Work, sampler: Sampler, references: np.ndarray, reference_lengths: np.ndarray
+    model: TranslationModel,
+    work: DecodeBatch,
+    sampler: SamplingOrder,
+    references: np.ndarray,
+    reference_lengths: np.ndarray,
 ) -> tuple[Decisions, Outcome]:
     """Fill every target once, one position a step. references: (sentences, R) padded ids."""
     canvas = fill(model, work, sampler, Fixed(1))

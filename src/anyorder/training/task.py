@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from anyorder.errors import InputError, check_number
-from anyorder.model.attention import to_device
-from anyorder.model.model import Model
+from anyorder.models.attention import to_device
+from anyorder.models.translation import TranslationModel
 from anyorder.training.batches import Cursor
 
 LARGEST_SEED = (1 << 32) - 1
@@ -62,19 +62,19 @@ class Run:
         if (self.steps is None) == (self.minutes is None):
             raise InputError("say how long to train: --run.steps N or --run.minutes M, one of them")
         for name in ("steps", "batches_per_step", "log_every"):
-            check_number(f"--run.{name}", getattr(self, name), least=1)
+            check_number(f"--run.{name}", getattr(self, name), at_least=1)
         for name in ("warmup", "validate_every", "save_every", "patience", "clip", "weight_decay", "learning_rate"):
-            check_number(f"--run.{name}", getattr(self, name), least=0)
+            check_number(f"--run.{name}", getattr(self, name), at_least=0)
         check_number("--run.minutes", self.minutes, above=0)
-        check_number("--run.decay_from", self.decay_from, least=0, most=1)
-        check_number("--run.ema", self.ema, least=0, below=1)
-        check_number("--run.seed", self.seed, least=0, most=LARGEST_SEED)
+        check_number("--run.decay_from", self.decay_from, at_least=0, at_most=1)
+        check_number("--run.ema", self.ema, at_least=0, below=1)
+        check_number("--run.seed", self.seed, at_least=0, at_most=LARGEST_SEED)
         if self.track != "none" and find_spec(self.track) is None:
             raise InputError(f"--run.track {self.track}: needs {self.track}: pip install 'anyorder[track]'")
 
 
 @dataclass(frozen=True)
-class TokenRun(Run):
+class TextTrainConfig(Run):
     """How long and how fast to train, on batches of so many tokens."""
 
     batch_tokens: int = 32_768
@@ -82,7 +82,7 @@ class TokenRun(Run):
 
     def check(self) -> None:
         super().check()
-        check_number("--run.batch_tokens", self.batch_tokens, least=16)
+        check_number("--run.batch_tokens", self.batch_tokens, at_least=16)
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,9 @@ class Task(ABC, Generic[Batch]):
 
     @abstractmethod
     def validate(self, average: nn.Module) -> dict[str, float]:
-        """Scores by name, of the averaged weights. Empty where there is nothing to judge by."""
+        """Scores by name, of the averaged weights. Empty where there is nothing to compute_advantages by."""
 
-    def merit(self, scores: dict[str, float]) -> float:
+    def selection_metric(self, scores: dict[str, float]) -> float:
         """By which the best of several validations is found."""
         return sum(scores.values()) / len(scores)
 
@@ -156,7 +156,7 @@ class Task(ABC, Generic[Batch]):
 class TextTask(Task[HostBatch]):
     """A model that learns from text."""
 
-    learner: Model
+    learner: TranslationModel
     unit = "tokens"
     shown = ("loss",)
 
@@ -168,7 +168,7 @@ class TextTask(Task[HostBatch]):
         return batch.tokens, training_flops(self.learner, batch.tokens, batch.predicted)
 
     def save(self, average: nn.Module, out: Path) -> None:
-        assert isinstance(average, Model)
+        assert isinstance(average, TranslationModel)
         average.save_pretrained(out / "model")
 
 
@@ -178,6 +178,6 @@ def on_cuda(run: Run) -> bool:
     return run.device != "cpu" and torch.cuda.is_available()
 
 
-def training_flops(model: Model, tokens: int, predicted: int) -> float:
-    """What one batch costs in matrix products: the last layer and the output run only where something is predicted."""
-    return 6 * model.products(tokens, predicted, predicted)
+def training_flops(model: TranslationModel, tokens: int, predicted: int) -> float:
+    """What one batch costs in matrix forward_flops: the last layer and the output run only where something is predicted."""
+    return 6 * model.forward_flops(tokens, predicted, predicted)

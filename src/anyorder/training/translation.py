@@ -10,18 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.data.batch import pack
+from anyorder.data.packing import pack
 from anyorder.data.store import Store
 from anyorder.errors import InputError, check_number
-from anyorder.model.attention import Pattern, Places, Segments, SourceApart, Together
-from anyorder.model.length import LengthTable, offset_class, pool
-from anyorder.model.model import Model, ModelConfig
-from anyorder.model.transformer import Shape
+from anyorder.models.attention import AttentionPattern, FullAttention, QueryPositions, Segments, SourceIsolated
+from anyorder.models.length import LengthTable, offset_class, pool
+from anyorder.models.transformer import TransformerConfig
+from anyorder.models.translation import ModelConfig, TranslationModel
 from anyorder.orders import make_order
 from anyorder.training.batches import (
     IGNORED,
+    BatchRows,
     Cursor,
-    Drawn,
     draw,
     hide,
     offsets_of,
@@ -39,7 +39,7 @@ _BY_PAIR = ("source_length", "target_language", "length_class")
 
 
 @dataclass(frozen=True)
-class Masking:
+class MaskingConfig:
     """What the model learns from."""
 
     smoothing: float = 0.1
@@ -52,15 +52,15 @@ class Masking:
     """Only those with at most so many subwords on both sides; 0 takes any."""
 
     def check(self) -> None:
-        check_number("--masking.smoothing", self.smoothing, least=0, below=1)
-        check_number("--masking.validation_sentences", self.validation_sentences, least=1)
-        check_number("--masking.validation_length", self.validation_length, least=0)
+        check_number("--masking.smoothing", self.smoothing, at_least=0, below=1)
+        check_number("--masking.validation_sentences", self.validation_sentences, at_least=1)
+        check_number("--masking.validation_length", self.validation_length, at_least=0)
 
 
-class PairLoss(nn.Module):
+class TranslationLoss(nn.Module):
     """The loss of one batch: predicted words, and the length predictor's own loss beside it."""
 
-    def __init__(self, model: Model, smoothing: float):
+    def __init__(self, model: TranslationModel, smoothing: float):
         super().__init__()
         self.model = model
         self.smoothing = smoothing
@@ -75,10 +75,12 @@ class PairLoss(nn.Module):
             return Segments(batch[f"{name}_offsets"], longest, lengths.get(name))
 
         pairs, halves = segments("pair"), segments("half")
-        together = self.model.config.shape.source_sees_target
-        pattern: Pattern = Together(pairs) if together else SourceApart(pairs, halves, batch["is_target"])
+        together = self.model.config.transformer.source_sees_target
+        pattern: AttentionPattern = (
+            FullAttention(pairs) if together else SourceIsolated(pairs, halves, batch["is_target"])
+        )
         inputs = batch["tokens"], batch["positions"], batch["languages"]
-        at = Places(batch["rows"], segments("row"))
+        at = QueryPositions(batch["rows"], segments("row"))
         hidden = self.model.transformer(*inputs, pattern, at)
         logits = self.model.logits(hidden.last)
         words = F.cross_entropy(logits.float(), batch["labels"], label_smoothing=self.smoothing)
@@ -86,7 +88,7 @@ class PairLoss(nn.Module):
         below = hidden.below
         if together:  # the predictor must not see the target's length
             with torch.no_grad():
-                below = self.model.transformer.below_last(*inputs, Together(halves))
+                below = self.model.transformer.below_last(*inputs, FullAttention(halves))
         sentences = len(batch["length_class"])
         pooled = pool(below.detach(), batch["pair_of"], sentences, ~batch["is_target"])
         scores = self.model.length(pooled, batch["source_length"], batch["target_language"])
@@ -99,10 +101,12 @@ class TranslationTask(TextTask):
 
     reports = ("loss", "length loss")
 
-    def __init__(self, store: Store, model: Model, masking: Masking, batch_tokens: int, seed: int, fixed: bool):
+    def __init__(
+        self, store: Store, model: TranslationModel, masking: MaskingConfig, batch_tokens: int, seed: int, fixed: bool
+    ):
         masking.check()
         self.learner = model
-        self.module = PairLoss(model, masking.smoothing)
+        self.module = TranslationLoss(model, masking.smoothing)
         self._split = store.split("train")
         self._masking = masking
         self._batch_tokens = batch_tokens
@@ -113,7 +117,7 @@ class TranslationTask(TextTask):
         self._languages = list(store.languages)
         self._sides = [self._split.sides[language] for language in self._languages]
         lengths = np.stack([side.lengths for side in self._sides])
-        longest, room = int(lengths.max()), model.config.shape.positions - 2
+        longest, room = int(lengths.max()), model.config.transformer.max_positions - 2
         if longest > room:
             raise InputError(
                 f"{store.path}: has sentences of {longest} subwords, the model has room for {room}; "
@@ -151,7 +155,7 @@ class TranslationTask(TextTask):
         for one, behind in draw(cursor, epoch_rows, sizes, room, self._seed, first, rank, world):
             yield self._build(one), behind
 
-    def _build(self, drawn: Drawn) -> HostBatch:
+    def _build(self, drawn: BatchRows) -> HostBatch:
         vocabulary = self.learner.vocabulary
         pairs = len(drawn.rows)
         target = drawn.random.integers(0, 2, pairs)
@@ -217,7 +221,7 @@ class TranslationTask(TextTask):
         """BLEU of left-to-right decoding with gold lengths, in both directions."""
         if self._dev is None:
             return {}
-        assert isinstance(average, Model)
+        assert isinstance(average, TranslationModel)
         model = deepcopy(average).to(torch.bfloat16) if average.device.type == "cuda" else average
         order = make_order("left-to-right")
         return {
@@ -231,18 +235,18 @@ class TranslationTask(TextTask):
             "vocabulary": self.learner.vocabulary.fingerprint,
             "pairs": len(self._split),
             "batch_tokens": self._batch_tokens,
-            "shape": asdict(self.learner.config.shape),
+            "shape": asdict(self.learner.config.transformer),
             "masking": asdict(self._masking),
         }
 
 
-def new_model(store: Store, shape: Shape, init: str | Path | None, seed: int) -> Model:
+def new_model(store: Store, shape: TransformerConfig, init: str | Path | None, seed: int) -> TranslationModel:
     """A fresh model for a store, or the one to start from; that one brings its own shape."""
     if init is None:
         torch.manual_seed(seed)
         config = ModelConfig(shape, len(store.vocabulary), store.languages, store.rules)
-        return Model(config, store.vocabulary)
-    model = Model.from_pretrained(init)
+        return TranslationModel(config, store.vocabulary)
+    model = TranslationModel.from_pretrained(init)
     if model.vocabulary.fingerprint != store.vocabulary.fingerprint:
         raise InputError(
             f"wrong vocabulary: {store.path} has {store.vocabulary.fingerprint}, "
@@ -250,7 +254,7 @@ def new_model(store: Store, shape: Shape, init: str | Path | None, seed: int) ->
         )
     if model.config.languages != store.languages:
         raise InputError(f"{init} knows {model.config.languages}, {store.path} holds {store.languages}")
-    if shape not in (Shape(), model.config.shape):
-        raise InputError(f"--shape and --init exclude each other: {init} has its own shape, {model.config.shape}")
+    if shape not in (TransformerConfig(), model.config.transformer):
+        raise InputError(f"--shape and --init exclude each other: {init} has its own shape, {model.config.transformer}")
     model.config = replace(model.config, predicts_length=True)
     return model

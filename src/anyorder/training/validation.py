@@ -3,12 +3,12 @@
 import numpy as np
 
 from anyorder.data.store import Store
-from anyorder.decoding.budget import Fixed
-from anyorder.decoding.engine import Filled, Request
-from anyorder.decoding.shards import decode_shared
+from anyorder.decoding.distributed import decode_distributed
+from anyorder.decoding.engine import Hypothesis, Request
+from anyorder.decoding.schedules import Fixed
 from anyorder.errors import InputError
 from anyorder.evaluation.bleu import corpus_bleu
-from anyorder.model.model import Model
+from anyorder.models.translation import TranslationModel
 from anyorder.orders import Order
 
 
@@ -34,11 +34,13 @@ class Dev:
                 f"raise {option}"
             )
 
-    def translate(self, model: Model, order: Order, source: str, target: str) -> tuple[float, list[Filled]]:
+    def translate(
+        self, model: TranslationModel, order: Order, source: str, target: str
+    ) -> tuple[float, list[Hypothesis]]:
         """BLEU, and what was written."""
         given, wanted = self._split.sides[source], self._split.sides[target]
         rows, direction, words = self.rows(source, target), f"{source}-{target}", model.vocabulary.words
         requests = [Request(np.asarray(given[i], np.int64), int(wanted.lengths[i])) for i in rows]
-        filled = decode_shared(model, requests, direction, order.bind(model, direction), Fixed(1))
+        filled = decode_distributed(model, requests, direction, order.bind(model, direction), Fixed(1))
         made = [" ".join(words(one.ids)) for one in filled]
         return corpus_bleu(made, [" ".join(words(wanted[i])) for i in rows]), filled

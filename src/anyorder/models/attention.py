@@ -1,0 +1,259 @@
+"""Who attends to whom in a packed batch. The Transformer asks a `AttentionPattern`; it never sees sentences itself.
+
+Sentences lie end to end in one row, `Segments` says where each begins. On CUDA in half precision attention is one
+variable-length kernel; elsewhere sentences of equal (rounded) size go through SDPA together. Rounding depends on the
+sentence alone, so what a sentence gets does not depend on its neighbours in the batch.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anyorder.data.packing import ranges, starts_of
+from anyorder.models import kernels
+
+MOST = 65_535
+"""Segments that one call of the variable-length kernel takes: a CUDA grid has no more blocks in its second axis."""
+
+
+@dataclass(eq=False)
+class Segments:
+    """Stretches of a packed row, end to end."""
+
+    cu_seqlens: Tensor
+    """(segments + 1,) int32 on the device: where each begins, and where the last one ends."""
+    max_seqlen: int
+    """No segment is longer; a bound will do."""
+    lengths: np.ndarray | None = None
+    """(segments,) on the host; needed wherever the variable-length kernel cannot run."""
+    _plans: list[tuple["Segments", "_Plan"]] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def of(cls, lengths: np.ndarray, device: torch.device | str = "cpu") -> "Segments":
+        cu_seqlens = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, out=cu_seqlens[1:])
+        max_seqlen = int(lengths.max()) if len(lengths) else 0
+        return cls(to_device(cu_seqlens, device), max_seqlen, lengths)
+
+    def first(self, count: int) -> "Segments":
+        """Only the first `count` segments."""
+        assert self.lengths is not None
+        lengths = self.lengths[:count]
+        return Segments(self.cu_seqlens[: count + 1], int(lengths.max()), lengths)
+
+    def pieces(self, most: int) -> Iterator[tuple[slice, "Segments"]]:
+        """At most so many segments at a time, each time with the rows that they are of."""
+        assert self.lengths is not None
+        end = 0
+        for first in range(0, len(self.lengths), most):
+            lengths = self.lengths[first : first + most]
+            start, end = end, end + int(lengths.sum())
+            cu_seqlens = self.cu_seqlens[first : first + len(lengths) + 1] - start
+            yield slice(start, end), Segments(cu_seqlens, int(lengths.max()), lengths)
+
+    def plan(self, keys: "Segments") -> "_Plan":
+        """How these queries meet those keys through SDPA; worked out once for all layers."""
+        for known, plan in self._plans:
+            if known is keys:
+                return plan
+        plan = _Plan.make(self, keys)
+        self._plans.append((keys, plan))
+        return plan
+
+
+@dataclass(frozen=True)
+class QueryPositions:
+    """Some positions of a packed row: the only ones at which the last layer is computed."""
+
+    rows: Tensor
+    """(places,) int64, ascending."""
+    segments: Segments
+    """How many of them lie in each sentence."""
+
+
+def attend(query: Tensor, both: Tensor, queries: Segments, keys: Segments) -> Tensor:
+    """Attention of segment i of the queries to segment i of the keys and values; all packed.
+
+    query: (tokens, heads, size), both: (tokens, 2, heads, size)
+    """
+    short = max(queries.max_seqlen, keys.max_seqlen) <= kernels.LONGEST and query.shape[-1] in kernels.SIZES
+    if short and kernels.usable(query):
+        return kernels.attend_short(
+            query, both, queries.cu_seqlens, keys.cu_seqlens, queries.max_seqlen, keys.max_seqlen
+        )
+    key, value = both[:, 0], both[:, 1]
+    if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
+        if len(queries.cu_seqlens) - 1 <= MOST:
+            return _attend_packed(query, key, value, queries, keys)
+        pieces = zip(queries.pieces(MOST), keys.pieces(MOST), strict=True)
+        return torch.cat([_attend_packed(query[i], key[j], value[j], own, other) for (i, own), (j, other) in pieces])
+    return queries.plan(keys).attend(query, key, value)
+
+
+def _attend_packed(query: Tensor, key: Tensor, value: Tensor, queries: Segments, keys: Segments) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    out = varlen_attn(query, key, value, queries.cu_seqlens, keys.cu_seqlens, queries.max_seqlen, keys.max_seqlen)
+    assert isinstance(out, Tensor)
+    return out
+
+
+class AttentionPattern(ABC):
+    """A rule of attention for one forward pass."""
+
+    @abstractmethod
+    def attend(self, layer: int, query: Tensor, both: Tensor, at: QueryPositions | None) -> Tensor:
+        """query: (places or tokens, heads, size); both: (tokens, 2, heads, size), keys and values."""
+
+
+@dataclass(frozen=True)
+class FullAttention(AttentionPattern):
+    """Every token attends to the whole of its segment."""
+
+    segments: Segments
+
+    def attend(self, layer: int, query: Tensor, both: Tensor, at: QueryPositions | None) -> Tensor:
+        return attend(query, both, at.segments if at else self.segments, self.segments)
+
+
+@dataclass(frozen=True)
+class SourceIsolated(AttentionPattern):
+    """Pairs in which the target attends to both halves but the source only to itself."""
+
+    pairs: Segments
+    halves: Segments
+    """Each pair cut in two: source, target, source, target, ..."""
+    is_target: Tensor
+    """(tokens,) bool"""
+
+    def attend(self, layer: int, query: Tensor, both: Tensor, at: QueryPositions | None) -> Tensor:
+        if at:  # places are target positions
+            return attend(query, both, at.segments, self.pairs)
+        whole = attend(query, both, self.pairs, self.pairs)
+        apart = attend(query, both, self.halves, self.halves)
+        return torch.where(self.is_target[:, None, None], whole, apart)
+
+
+@dataclass
+class Cache:
+    """Keys and values of every layer for pairs whose source is done and whose target changes.
+
+    PackedBatch layout: source 1, target 1, source 2, target 2, ...
+    """
+
+    layers: list[Tensor]
+    """Per layer (tokens, 2, heads, size): keys and values."""
+
+    def store(self, layer: int, rows: Tensor, both: Tensor) -> None:
+        """both: (rows, 2, heads, size)"""
+        # The copy moves element by element: eight bytes at a time take a quarter of the time of half-precision numbers.
+        _wide(self.layers[layer]).index_copy_(0, rows, _wide(both))
+
+
+@dataclass(frozen=True)
+class Prefill(AttentionPattern):
+    """Sources alone, each attending to itself; their keys and values go into a cache."""
+
+    sources: Segments
+    rows: Tensor
+    """(tokens,) where each source token lies in the cache."""
+    cache: Cache
+
+    def attend(self, layer: int, query: Tensor, both: Tensor, at: QueryPositions | None) -> Tensor:
+        self.cache.store(layer, self.rows, both)
+        return attend(query, both, self.sources, self.sources)
+
+
+@dataclass(frozen=True)
+class CachedSource(AttentionPattern):
+    """Targets alone, each attending to its cached source and itself."""
+
+    targets: Segments
+    pairs: Segments
+    rows: Tensor
+    """(tokens,) where each target token lies in the cache."""
+    cache: Cache
+
+    def attend(self, layer: int, query: Tensor, both: Tensor, at: QueryPositions | None) -> Tensor:
+        self.cache.store(layer, self.rows, both)
+        return attend(query, self.cache.layers[layer], at.segments if at else self.targets, self.pairs)
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """The rows as (rows, anything), in the widest numbers that they can be seen as."""
+    flat = tensor.flatten(1)
+    return flat.view(torch.int64) if flat.shape[1] * flat.element_size() % 8 == 0 else flat
+
+
+ROUND = 16
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Packed attention through SDPA: one call for each pair of rounded lengths that occurs."""
+
+    groups: list[tuple[Tensor, Tensor, Tensor]]
+    """(queries to take, keys to take, which keys are real): (B, Q), (B, K), (B, 1, 1, K)."""
+    back: Tensor
+    """(tokens,) where each packed query's result lies among the groups' results end to end."""
+
+    @classmethod
+    def make(cls, queries: Segments, keys: Segments) -> "_Plan":
+        if queries.lengths is None or keys.lengths is None:
+            raise ValueError("attention outside CUDA half precision needs the segment lengths on the host")
+        device = queries.cu_seqlens.device
+        q_lengths, k_lengths = queries.lengths.astype(np.int64), keys.lengths.astype(np.int64)
+        q_starts, k_starts = starts_of(q_lengths), starts_of(k_lengths)
+        q_sizes = np.where(q_lengths == 1, 1, -(-q_lengths // ROUND) * ROUND)
+        k_sizes = -(-k_lengths // ROUND) * ROUND
+        back = np.zeros(int(q_lengths.sum()), np.int64)
+        groups = []
+        done = 0
+        shapes, which = np.unique(np.stack([q_sizes, k_sizes]), axis=1, return_inverse=True)
+        for g, (q_size, k_size) in enumerate(shapes.T.tolist()):
+            members = np.flatnonzero(which.reshape(-1) == g)
+            if q_size == 0:
+                continue
+            take_q = _take(q_starts[members], q_lengths[members], q_size)
+            take_k = _take(k_starts[members], k_lengths[members], k_size)
+            real = np.arange(k_size) < k_lengths[members, None]
+            groups.append(
+                (
+                    to_device(take_q, device),
+                    to_device(take_k, device),
+                    to_device(real[:, None, None, :], device),
+                )
+            )
+            inside = done + starts_of(np.full(len(members), q_size))
+            back[ranges(q_starts[members], q_lengths[members])] = ranges(inside, q_lengths[members])
+            done += q_size * len(members)
+        return cls(groups, to_device(back, device))
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        results = []
+        for take_q, take_k, real in self.groups:
+            q, k, v = query[take_q], key[take_k], value[take_k]
+            out = F.scaled_dot_product_attention(
+                q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=real
+            )
+            results.append(out.transpose(1, 2).flatten(0, 1))
+        return torch.cat(results)[self.back]
+
+
+def _take(starts: np.ndarray, lengths: np.ndarray, size: int) -> np.ndarray:
+    """(segments, size): the rows of each segment, its first row repeated where it is shorter than `size`."""
+    steps = np.arange(size)
+    return starts[:, None] + np.where(steps < lengths[:, None], steps, 0)
+
+
+def to_device(array: np.ndarray, device: torch.device | str) -> Tensor:
+    """A host array on the device, without making the host wait for the device."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if torch.device(device).type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

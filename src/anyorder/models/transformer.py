@@ -1,0 +1,166 @@
+"""The XLM Transformer (Lample & Conneau 2019) on packed batches: post-LayerNorm, no causal mask, learned positions.
+
+It knows tokens, positions and languages, and asks a `AttentionPattern` who attends to whom. It does not know sentences, masks,
+orders or text.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anyorder.errors import InputError, check_number
+from anyorder.models import kernels
+from anyorder.models.attention import AttentionPattern, QueryPositions
+
+EPSILON = 1e-12
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The size of a model."""
+
+    hidden_size: int = 512
+    """Size of the hidden states (d)."""
+    num_layers: int = 6
+    """Number of Transformer layers."""
+    num_heads: int = 8
+    """Attention heads; must divide the width."""
+    max_positions: int = 256
+    """Longest sentence, delimiters included."""
+    dropout: float = 0.1
+    """Dropout on embeddings and on every sublayer's output while training."""
+    source_sees_target: bool = False
+    """True is XLM's attention: everything sees everything. False keeps the source from attending to the target, so that
+    decoding computes it once per sentence instead of once per step."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden_size", "num_layers", "num_heads"):
+            check_number(f"--transformer.{name}", getattr(self, name), at_least=1)
+        check_number("--transformer.max_positions", self.max_positions, at_least=3)
+        check_number("--transformer.dropout", self.dropout, at_least=0, below=1)
+        if self.hidden_size % self.num_heads:
+            raise InputError(
+                f"--transformer.hidden-size {self.hidden_size} is not a multiple of {self.num_heads} heads"
+            )
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What a forward pass returns."""
+
+    last: Tensor
+    """(tokens, width), or (places, width) where only some positions were asked for."""
+    below: Tensor
+    """(tokens, width): the states that enter the last layer, known at every token."""
+
+
+class Transformer(nn.Module):
+    def __init__(self, config: TransformerConfig, vocab_size: int, languages: int, activation: str = "gelu"):
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(vocab_size, config.hidden_size)
+        self.positions = nn.Embedding(config.max_positions, config.hidden_size)
+        # Models without language embeddings (XLM-17, XLM-100) have none of these.
+        self.languages = nn.Embedding(languages, config.hidden_size) if languages else None
+        self.norm = nn.LayerNorm(config.hidden_size, eps=EPSILON)
+        self.layers = nn.ModuleList(Layer(config, activation) for _ in range(config.num_layers))
+        for module in self.modules():
+            if isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=config.hidden_size**-0.5)
+            elif isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        languages: Tensor,
+        pattern: AttentionPattern,
+        at: QueryPositions | None = None,
+    ) -> Hidden:
+        """tokens, positions, languages: (tokens,). With `at`, the last layer is computed at those places only."""
+        below = self.below_last(tokens, positions, languages, pattern)
+        last = self.layers[-1](below, pattern, len(self.layers) - 1, at)
+        return Hidden(last, below)
+
+    def below_last(self, tokens: Tensor, positions: Tensor, languages: Tensor, pattern: AttentionPattern) -> Tensor:
+        """Everything but the last layer: (tokens, width)."""
+        states = self.tokens(tokens) + self.positions(positions)
+        if self.languages is not None:
+            states = states + self.languages(languages)
+        states = F.dropout(self.norm(states), self.config.dropout, self.training)
+        if torch.is_autocast_enabled(states.device.type):
+            states = states.to(torch.get_autocast_dtype(states.device.type))
+        for index, layer in enumerate(self.layers[:-1]):
+            states = layer(states, pattern, index)
+        return states
+
+
+class Layer(nn.Module):
+    def __init__(self, config: TransformerConfig, activation: str):
+        super().__init__()
+        self.heads = config.num_heads
+        self.dropout = config.dropout
+        self.activation = activation
+        width = config.hidden_size
+        self.query = Linear(width, width)
+        self.key_value = Linear(width, 2 * width)
+        self.attended = Linear(width, width)
+        self.norm_attention = nn.LayerNorm(width, eps=EPSILON)
+        self.inner = Linear(width, 4 * width)
+        self.outer = Linear(4 * width, width)
+        self.norm_feedforward = nn.LayerNorm(width, eps=EPSILON)
+
+    def forward(
+        self, states: Tensor, pattern: AttentionPattern, index: int, at: QueryPositions | None = None
+    ) -> Tensor:
+        both = self.keys_values(states)
+        if at is not None:
+            states = states[at.rows]
+        query = self.query(states).unflatten(-1, (self.heads, -1))
+        attended = self.attended(pattern.attend(index, query, both, at).flatten(-2))
+        states = self._add(states, attended, self.norm_attention)
+        inner = self.inner(states)
+        inner = F.gelu(inner) if self.activation == "gelu" else F.relu(inner)
+        return self._add(states, self.outer(inner), self.norm_feedforward)
+
+    def keys_values(self, states: Tensor) -> Tensor:
+        """(tokens, 2, heads, size)"""
+        return self.key_value(states).unflatten(-1, (2, self.heads, -1))
+
+    def _add(self, states: Tensor, change: Tensor, norm: nn.LayerNorm) -> Tensor:
+        if kernels.usable(states):
+            return kernels.add_norm(states, change, norm.weight, norm.bias, EPSILON)
+        summed = states + F.dropout(change, self.dropout, self.training)
+        return norm(summed).to(states.dtype)
+
+
+class Linear(nn.Linear):
+    """A linear map whose CPU inference gives a row the same bits whatever other rows come along.
+
+    Matrix libraries choose how to split the sum by the number of rows. They do not if there are at least `ROWS` rows
+    and the sum is at most `SUM` long, so short batches are padded and long sums are cut, always at the same places.
+    """
+
+    ROWS = 16
+    SUM = 512
+
+    def forward(self, states: Tensor) -> Tensor:
+        if states.is_cuda or torch.is_grad_enabled() or states.dtype != torch.float32:
+            return super().forward(states)
+        return rowwise_linear(states, self.weight, self.bias)
+
+
+def rowwise_linear(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`F.linear` with the promise of `Linear`. states: (rows, in); weight: (out, in)."""
+    rows = len(states)
+    if rows < Linear.ROWS:
+        states = F.pad(states, (0, 0, 0, Linear.ROWS - rows))
+    out = torch.addmm(bias, states[:, : Linear.SUM], weight[:, : Linear.SUM].t())
+    for start in range(Linear.SUM, states.shape[1], Linear.SUM):
+        stop = start + Linear.SUM
+        out.addmm_(states[:, start:stop], weight[:, start:stop].t())
+    return out[:rows]

@@ -1,0 +1,108 @@
+"""Sheets as a paper takes them over: LaTeX with booktabs, or Markdown."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from anyorder.errors import InputError
+from anyorder.report.table_data import Cell, Column, TableData
+
+
+def check_table(file: Path | None) -> None:
+    """Whether the file's name says how it is to be written."""
+    if file is not None and file.suffix not in _WRITERS:
+        raise InputError(f"--table {file}: expected a name that ends in {' or '.join(_WRITERS)}")
+
+
+def write_table(sheets: Sequence[TableData], file: Path, notes: Sequence[str] = ()) -> str:
+    """The content of a file of that name. Notes, such as a signature, are comments: they go where the numbers go."""
+    return _WRITERS[file.suffix](sheets, notes)
+
+
+def _latex(sheets: Sequence[TableData], notes: Sequence[str]) -> str:
+    parts = []
+    for sheet in sheets:
+        columns = _columns(sheet)
+        lines = [_latex_line([_latex_text(sheet.head), *map(_latex_heading, columns)]), "\\midrule"]
+        for row, name in enumerate(sheet.names):
+            lines.append(_latex_line([_latex_text(name), *(_latex_cell(column.cells[row]) for column in columns)]))
+        if sheet.last_is_chance:
+            lines.insert(-1, "\\midrule")
+        body = "\n".join(["\\toprule", *lines, "\\bottomrule"])
+        parts.append(
+            f"% {_on_one_line(sheet.title)}\n\\begin{{tabular}}{{l{'r' * len(columns)}}}\n{body}\n\\end{{tabular}}\n"
+        )
+    return "".join(f"% {_on_one_line(note)}\n" for note in notes) + "\n".join(parts)
+
+
+def _latex_line(cells: Iterable[str]) -> str:
+    return f"{' & '.join(cells)} \\\\"
+
+
+def _latex_heading(column: Column) -> str:
+    return _latex_text(_heading(column)) if column.heading != "p" else f"$p$ {_latex_text(column.about)}".strip()
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = _latex_text(cell.text)
+    text = f"\\textbf{{{text}}}" if cell.best else text
+    return f"{text}\\,$\\pm$\\,{cell.spread}" if cell.spread else text
+
+
+_LATEX = {
+    "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "$<$", ">": "$>$",
+    "≤": "$\\le$", "τ": "$\\tau$", "–": "--", "|": "\\textbar{}",
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    **{mark: f"{{{mark}}}" for mark in "[]*"},  # at the start of a row they would be an argument of the line before
+}  # fmt: skip
+
+
+def _latex_text(text: str) -> str:
+    """As LaTeX shall print it; a number's hyphen is a minus."""
+    if re.fullmatch(r"-[\d.,]+", text):
+        return f"$-${text[1:]}"
+    return "".join(_LATEX.get(mark, mark) for mark in _on_one_line(text))
+
+
+def _markdown(sheets: Sequence[TableData], notes: Sequence[str]) -> str:
+    parts = []
+    for sheet in sheets:
+        columns = _columns(sheet)
+        lines = [
+            _markdown_line(map(_markdown_text, [sheet.head, *map(_heading, columns)])),
+            _markdown_line(["---", *["---:"] * len(columns)]),
+        ]
+        for row, name in enumerate(sheet.names):
+            cells = (_markdown_cell(column.cells[row]) for column in columns)
+            lines.append(_markdown_line([_markdown_text(name), *cells]))
+        parts.append("\n".join([_markdown_text(sheet.title), "", *lines, ""]))
+    comments = (re.sub(r"-(?=[->])", "- ", _on_one_line(note)) for note in notes)  # "-->" would end one
+    return "\n".join(parts) + "".join(f"\n<!-- {comment} -->\n" for comment in comments)
+
+
+def _markdown_line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = f"**{cell.text}**" if cell.best else cell.text
+    return f"{text} ± {cell.spread}" if cell.spread else text
+
+
+def _markdown_text(text: str) -> str:
+    return re.sub(r"([\\|*_`\[\]<>])", r"\\\1", _on_one_line(text))
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _columns(sheet: TableData) -> list[Column]:
+    return [column for group in sheet.groups.values() for column in group]
+
+
+def _heading(column: Column) -> str:
+    return f"{column.heading} {column.about}".strip()
+
+
+_WRITERS = {".tex": _latex, ".md": _markdown}

@@ -1,0 +1,1 @@
+"""The page that the report and the explorer share."""

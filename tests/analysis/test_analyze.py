@@ -1,0 +1,244 @@
+"""Whole test sets: values against sums by hand, intervals and nulls that cover what they should, the form of the JSON."""
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from anyorder.analysis import order_metrics
+from anyorder.analysis.analyze import BINS, Analysis, analyze
+from anyorder.analysis.linguistics import Annotation
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.errors import InputError
+from tests.analysis.paper import AFFLECK, MOSTLY_LEFT_TO_RIGHT, TEARGAS
+
+FIELDS = ["value", "low", "high", "null", "null_low", "null_high", "count"]
+FIELDS += ["difference", "difference_low", "difference_high"]
+NAMES = """
+    kendall left-to-right, spearman left-to-right, kendall outer-in, edge share, adjacent share, mean jump, local ar-ness@1,
+    local ar-ness@2, local ar-ness@4, global ar-ness@1, global ar-ness@2, global ar-ness@4, left-to-right share,
+    punctuation first share, order entropy, diversity, suffix last share, repetition rate, frequency correlation
+"""
+WORDS = ["the", "gas", "of", "use@@", "ful", "and", "tear", "people", "are", "cry@@", "ing", "after", "it"]
+
+
+def sentence(steps: list[int], tokens: list[str] | None = None, source: str = "s") -> Trajectory:
+    tokens = tokens or [*(WORDS[i % len(WORDS)] for i in range(len(steps) - 1)), "."]
+    text = " ".join(tokens).replace("@@ ", "")
+    return Trajectory(source, text, tokens, steps, [-1.0] * len(steps), "some", len(steps), "order:some")
+
+
+def corpus(count: int, order: str, seed: int = 0) -> list[Trajectory]:
+    random = np.random.default_rng(seed)
+    made = []
+    for length in random.integers(2, 30, count):
+        steps = random.permutation(length) + 1 if order == "random" else getattr(order_metrics, order)(length)
+        tokens = [*random.choice(WORDS, length - 1).tolist(), "."]
+        made.append(sentence(steps.tolist(), tokens))
+    return made
+
+
+@pytest.fixture(scope="module")
+def analysis() -> Analysis:
+    systems = {name: corpus(120, name) for name in ("left_to_right", "outer_in", "random")}
+    return analyze(systems, references=["the gas of useful people ."] * 120, samples=300, draws=40)
+
+
+def test_json_has_the_agreed_form(analysis: Analysis) -> None:
+    told = json.loads(json.dumps(analysis.as_json(), allow_nan=False))
+    assert (told["format"], told["sentences"]) == (1, 120)
+    assert [one["name"] for one in told["systems"]] == ["left_to_right", "outer_in", "random"]
+    for one in told["systems"]:
+        assert one["signature"] == "order:some"
+        assert {name.strip() for name in NAMES.split(",")} <= set(one["figures"])
+        for name, figure in one["figures"].items():
+            assert list(figure) == FIELDS
+            assert figure["low"] - 1e-6 <= figure["value"] <= figure["high"] + 1e-6, name
+            assert (figure["null"] is None) == (name == "sentence bleu")
+        assert list(one["labels"]) == list(order_metrics.LABELS)
+        assert sum(one["labels"].values()) == pytest.approx(1, abs=1e-5)
+        assert one["positions"]["bins"] == BINS
+        assert np.sum(one["positions"]["share"], 1) == pytest.approx(np.ones(BINS), abs=1e-4)
+        assert list(one["jumps"]) == [str(i) for i in range(-10, 11) if i]
+        assert sum(one["jumps"].values()) == pytest.approx(1, abs=1e-4)
+        assert one["by_tag"] is None
+    for name, systems in told["per_sentence"].items():
+        assert [len(values) for values in systems] == [120] * 3, name
+    assert {"label", "edge share", "kendall outer-in", "sentence bleu"} <= set(told["per_sentence"])
+
+
+def test_pure_orders_have_the_figures_they_must(analysis: Analysis) -> None:
+    left, outer, random = (one.figures for one in analysis.systems)
+    for name in ("kendall left-to-right", "spearman left-to-right", "edge share", "adjacent share", "mean jump",
+                 "local ar-ness@4", "global ar-ness@1", "left-to-right share"):  # fmt: skip
+        assert (left[name].value, left[name].low, left[name].high) == (1, 1, 1), name
+    assert left["kendall right-to-left"].value == -1
+    assert left["diversity"].value == pytest.approx(0, abs=1e-5)
+    assert (outer["kendall outer-in"].value, outer["edge share"].value) == (1, 1)
+    assert analysis.systems[0].jumps["1"] == 1
+    labels = analysis.systems[1].labels
+    assert labels["outer-to-inner"] + labels["left-to-right"] == pytest.approx(1, abs=1e-5)
+    assert labels["outer-to-inner"] > 0.9  # the two are one order where there are two positions
+    # Orders that are random lie within what random orders give, and the others do not.
+    near = ("kendall left-to-right", "kendall outer-in", "edge share", "adjacent share", "mean jump", "diversity")
+    for name in near:
+        low, high = random[name].null_low, random[name].null_high
+        room = high - low
+        assert low - room / 2 <= random[name].value <= high + room / 2, name
+        assert not left[name].null_low <= left[name].value <= left[name].null_high
+
+
+def test_null_is_what_is_known_of_random_orders() -> None:
+    made = [sentence(order_metrics.left_to_right(6).tolist()) for _ in range(200)]
+    figures = analyze({"six": made}, samples=50, draws=60).systems[0].figures
+    expected = {
+        "kendall left-to-right": 0,
+        "spearman outer-in": 0,
+        "adjacent share": 2 / 6,  # 2 (n - 1) of n (n - 1) ordered pairs
+        "mean jump": 7 / 3,  # (n + 1) / 3
+        "local ar-ness@1": 1 / 6,
+        "global ar-ness@1": sum(1 / i for i in range(1, 7)) / 6,
+        "global ar-ness@2": (1 + sum(2 / i for i in range(2, 7))) / 6,
+        "edge share": (2 * sum(1 / i for i in range(1, 7)) - 1) / 6,  # the last one is at both edges
+        "diversity": 1,
+        "suffixes last": 1 / 3,
+    }
+    for name, value in expected.items():
+        figure = figures[name]
+        assert figure.null == pytest.approx(value, abs=0.02), name
+        assert figure.null_low <= figure.null <= figure.null_high
+
+
+def test_counts_steps_or_sentences() -> None:
+    made = [sentence(one.steps, one.tokens) for one in (TEARGAS, AFFLECK, MOSTLY_LEFT_TO_RIGHT)]
+    one = analyze({"paper": made}, samples=50, draws=5)
+    figures = one.systems[0].figures
+    assert figures["edge share"].value == pytest.approx((19 + 14 + 14) / 62, abs=1e-6)
+    taus = [float(order_metrics.kendall(s.steps, order_metrics.outer_in(s.length))) for s in made]
+    assert figures["kendall outer-in"].value == pytest.approx(sum(taus) / 3, abs=1e-6)
+    assert one.systems[0].labels == {"outer-to-inner": pytest.approx(2 / 3, abs=1e-5), "left-to-right": pytest.approx(1 / 3, abs=1e-5),
+                                     "right-to-left": 0, "inner-to-outer": 0, "other": 0}  # fmt: skip
+    assert one.per_sentence["label"] == [[0, 0, 1]]
+    assert one.per_sentence["edge share"][0] == pytest.approx([19 / 20, 14 / 22, 14 / 20], abs=1e-4)
+    assert (figures["suffix last share"].value, figures["suffix last share"].count) == (0.5, 2)
+    assert figures["punctuation first share"].value == 0
+
+
+def test_final_punctuation_first() -> None:
+    made = [sentence([2, 3, 1]), sentence([2, 3, 1], ["a", "b", "c"]), sentence([1, 2, 3]), sentence([1])]
+    figures = analyze({"one": made}, samples=20, draws=5).systems[0].figures
+    assert (figures["punctuation first share"].value, figures["punctuation first share"].count) == (
+        pytest.approx(1 / 3, abs=1e-6),
+        3,
+    )
+    assert figures["left-to-right share"].value == pytest.approx(1 / 3, abs=1e-6)
+
+
+def test_the_interval_is_that_of_the_mean() -> None:
+    random = np.random.default_rng(1)
+    made = [sentence((random.permutation(10) + 1).tolist()) for _ in range(400)]
+    figure = analyze({"one": made}, samples=2000, draws=2).systems[0].figures["kendall left-to-right"]
+    taus = [float(order_metrics.kendall(one.steps, order_metrics.left_to_right(10))) for one in made]
+    half = 1.96 * np.std(taus) / np.sqrt(len(taus))
+    assert figure.high - figure.low == pytest.approx(2 * half, rel=0.1)
+
+
+def test_systems_are_compared_sentence_by_sentence() -> None:
+    """The interval of a difference is that of the mean of the sentences' differences, not of two separate means."""
+    random = np.random.default_rng(1)
+    one = [sentence((random.permutation(10) + 1).tolist()) for _ in range(400)]
+    two = [sentence(made.steps if i % 4 else list(range(1, 11))) for i, made in enumerate(one)]
+    first, second, same = analyze({"one": one, "two": two, "same": one}, samples=2000, draws=2).systems
+    figure = second.figures["kendall left-to-right"]
+    taus = [
+        [float(order_metrics.kendall(made.steps, order_metrics.left_to_right(10))) for made in system]
+        for system in (one, two)
+    ]
+    apart = np.subtract(*taus[::-1])
+    half = 1.96 * np.std(apart) / np.sqrt(len(apart))
+    assert figure.difference == pytest.approx(np.mean(apart), abs=1e-5)
+    assert figure.difference_high - figure.difference_low == pytest.approx(2 * half, rel=0.1)
+    assert first.figures["edge share"].difference is None
+    for told in same.figures.values():
+        assert (told.difference, told.difference_low, told.difference_high) in ((0, 0, 0), (None, None, None))
+
+
+def test_results_follow_from_the_seed() -> None:
+    systems = {"a": corpus(30, "random")}
+    first, again, other = (analyze(systems, samples=50, draws=5, seed=seed).as_json() for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+def test_a_system_is_measured_alike_in_any_company() -> None:
+    one, two = corpus(30, "random"), corpus(30, "outer_in")
+    alone, together = analyze({"a": one}, samples=50, draws=5), analyze({"b": two, "a": one}, samples=50, draws=5)
+    skip = "frequency correlation"  # of all outputs together
+    nothing = {"difference": None, "difference_low": None, "difference_high": None}
+    assert {k: v for k, v in alone.systems[0].figures.items() if k != skip} == {
+        k: replace(v, **nothing) for k, v in together.systems[1].figures.items() if k != skip
+    }
+
+
+def test_degenerate_sentences() -> None:
+    made = [sentence([1], ["."]), Trajectory("s", "", [], [], [], "o", 0, ""), sentence([1, 1, 1]), sentence([1])]
+    told = analyze({"one": made}, references=["a"] * 4, samples=20, draws=3).as_json()
+    json.dumps(told, allow_nan=False)
+    figures = told["systems"][0]["figures"]
+    assert figures["kendall left-to-right"] == {**dict.fromkeys(figures["edge share"]), "count": 0}
+    assert told["per_sentence"]["kendall left-to-right"] == [[None] * 4]
+    assert told["per_sentence"]["label"] == [[4] * 4]
+    with pytest.raises(InputError, match="one has no sentences but empty ones"):
+        analyze({"one": made[1:2]}, samples=20, draws=3)
+
+
+def test_tags_and_constituents_are_measured_where_there_is_a_parser() -> None:
+    def parser(sentences: list[list[str]]) -> list[Annotation]:
+        return [Annotation(["NOUN"] * 2 + ["PUNCT"], [(0, 2)]) for _ in sentences]
+
+    made = [sentence([1, 2, 3], ["a", "b", "."]), sentence([1, 3, 2], ["a", "b", "."])]
+    result = analyze({"one": made}, parser=parser, samples=20, draws=200, notes=["told"])
+    figures, by_tag = result.systems[0].figures, result.systems[0].by_tag
+    assert figures["constituent share"].value == 0.5
+    assert figures["constituent share"].null == pytest.approx(2 / 3, abs=0.1)
+    assert by_tag is not None
+    assert by_tag["PUNCT"].value == pytest.approx((5 / 6 + 3 / 6) / 2, abs=1e-5)
+    assert figures["content word step"].value == pytest.approx((1 + 3 + 1 + 5) / 6 / 4, abs=1e-5)
+    assert result.notes == ["told"]
+
+
+def test_trees_of_some_sentences() -> None:
+    made = [sentence([1, 2, 3], ["a", "b", "."]), sentence([1, 3, 2], ["c", "b", "."])]
+    result = analyze({"one": made}, trees={"ab.": frozenset({(0, 2)})}, samples=20, draws=3)
+    assert result.systems[0].figures["constituent share"].count == 1
+    assert result.notes == ["only 1 of 2 sentences have a tree"]
+    with pytest.raises(InputError, match="no tree has the words of any sentence"):
+        analyze({"one": made}, trees={"x": frozenset()}, samples=20, draws=3)
+
+
+def test_systems_that_do_not_fit_together() -> None:
+    one = [sentence([1, 2]), sentence([1, 2], source="t")]
+    for systems, references, expected in [
+        ({}, None, "no system"),
+        ({"a": []}, None, "a has no sentences"),
+        ({"a": one, "b": one[:1]}, None, "a has 2 sentences but b has 1"),
+        (
+            {"a": one, "b": [one[0], sentence([1, 2], source="other")]},
+            None,
+            "a and b translate different sentences in line 2",
+        ),
+        ({"a": one}, ["x"], "a has 2 sentences but there are 1 references"),
+    ]:
+        with pytest.raises(InputError, match=expected):
+            analyze(systems, references)
+    analyze({"a": one, "b": [sentence([1, 2], source="")] * 2}, samples=20, draws=2)  # who knows of what
+
+
+@pytest.mark.slow
+def test_three_thousand_sentences_take_seconds() -> None:
+    made = corpus(3000, "random")
+    start = time.process_time()
+    analyze({"one": made})
+    assert time.process_time() - start < 8

@@ -1,0 +1,131 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from anyorder.data.vocabulary import Vocabulary
+from anyorder.errors import InputError
+from anyorder.models.length import LengthTable
+from anyorder.models.translation import TranslationModel
+from tests.conftest import tiny
+
+
+def weights(model: TranslationModel) -> dict[str, torch.Tensor]:
+    return dict(model.state_dict())
+
+
+def test_float32_comes_back_bit_by_bit(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    model = tiny(vocabulary)
+    model.length_table = LengthTable({"de-en": {3: [4, 3]}, "en-de": {4: [3]}})
+    model.save_pretrained(tmp_path / "m")
+    assert sorted(path.name for path in (tmp_path / "m").iterdir()) == [
+        "config.json", "lengths.json", "model.safetensors", "tokenizer.json",
+    ]  # fmt: skip
+    again = TranslationModel.from_pretrained(tmp_path / "m")
+    assert again.config == model.config
+    assert again.length_table == model.length_table
+    assert all(torch.equal(tensor, weights(again)[name]) for name, tensor in weights(model).items())
+
+
+def test_int8_is_a_quarter_of_the_size_and_close(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    model = tiny(vocabulary)
+    for storage in ("float32", "int8"):
+        model.save_pretrained(tmp_path / storage, storage)
+    size = {kind: (tmp_path / kind / "model.safetensors").stat().st_size for kind in ("float32", "int8")}
+    assert size["int8"] < 0.3 * size["float32"]
+    again = weights(TranslationModel.from_pretrained(tmp_path / "int8"))
+    for name, tensor in weights(model).items():
+        if tensor.dim() == 2:
+            groups = tensor.unflatten(1, (-1, 64))
+            step = groups.abs().amax(-1, keepdim=True) / 127
+            off = (again[name].unflatten(1, (-1, 64)) - groups).abs()
+            assert bool((off <= 0.51 * step + 127 * 5e-4 * step).all()), name
+        else:
+            assert torch.equal(again[name], tensor)
+
+
+def test_saving_again_replaces_the_model(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    tiny(vocabulary, seed=1).save_pretrained(tmp_path / "m")
+    second = tiny(vocabulary, seed=2)
+    second.save_pretrained(tmp_path / "m")
+    again = TranslationModel.from_pretrained(tmp_path / "m")
+    assert torch.equal(again.output_bias, second.output_bias)
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_a_model_in_the_hub_cache(tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub client itself finds it, in the layout that it writes."""
+    revision = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "models--some--model"
+    tiny(vocabulary).save_pretrained(_made(repository / "snapshots") / revision)
+    _made(repository / "refs").joinpath("main").write_text(revision)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert torch.equal(TranslationModel.from_pretrained("some/model").output_bias, tiny(vocabulary).output_bias)
+    with pytest.raises(InputError, match="some/other: no such folder, and the hub did not give it"):
+        TranslationModel.from_pretrained("some/other")
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_corrupted_weights(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    tiny(vocabulary).save_pretrained(tmp_path / "m")
+    file = tmp_path / "m" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(InputError, match="corrupted checkpoint"):
+        TranslationModel.from_pretrained(tmp_path / "m")
+
+
+def test_weights_that_do_not_fit(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    tiny(vocabulary).save_pretrained(tmp_path / "a")
+    tiny(vocabulary, hidden_size=128).save_pretrained(tmp_path / "b")
+    (tmp_path / "a" / "model.safetensors").write_bytes((tmp_path / "b" / "model.safetensors").read_bytes())
+    with pytest.raises(InputError, match="does not fit its config.json"):
+        TranslationModel.from_pretrained(tmp_path / "a")
+
+
+def test_pickled_weights_are_never_opened(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    tiny(vocabulary).save_pretrained(tmp_path / "m")
+    (tmp_path / "m" / "model.safetensors").rename(tmp_path / "m" / "pytorch_model.bin")
+    with pytest.raises(InputError, match="pytorch_model.bin is pickled and will not be opened"):
+        TranslationModel.from_pretrained(tmp_path / "m")
+
+
+def test_another_vocabulary(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    tiny(vocabulary).save_pretrained(tmp_path / "m")
+    Vocabulary.learn({"abc": 50, "bcd": 40}, 20).save(tmp_path / "m")
+    with pytest.raises(InputError, match="wrong vocabulary"):
+        TranslationModel.from_pretrained(tmp_path / "m")
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(InputError, match="unknown model 'nothing'"):
+        TranslationModel.from_pretrained("nothing")
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"model_type": "bert"}', '{"model_type": "anyorder"}'])
+def test_damaged_config(tmp_path: Path, vocabulary: Vocabulary, content: str) -> None:
+    tiny(vocabulary).save_pretrained(tmp_path / "m")
+    (tmp_path / "m" / "config.json").write_text(content)
+    with pytest.raises(InputError):
+        TranslationModel.from_pretrained(tmp_path / "m")
+
+
+def test_directions(vocabulary: Vocabulary) -> None:
+    config = tiny(vocabulary).config
+    assert config.direction("en-de") == (1, 0)
+    for wrong in ("de-fr", "de", "de-de", "deen"):
+        with pytest.raises(InputError, match="this model translates de-en, en-de"):
+            config.direction(wrong)
+
+
+def test_predicted_lengths_do_not_depend_on_the_batch(vocabulary: Vocabulary) -> None:
+    model = tiny(vocabulary)
+    sources = [np.arange(10, 10 + n) for n in (3, 30, 12, 1, 17)]
+    together = model.predict_lengths(sources, "de-en", 4)
+    assert together == [model.predict_lengths([one], "de-en", 4)[0] for one in sources]
+    assert all(len(set(lengths)) == 4 and min(lengths) >= 1 for lengths in together)

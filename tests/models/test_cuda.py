@@ -1,0 +1,209 @@
+"""The CUDA half-precision path against the CPU in single or double precision. Runs where there is a CUDA device."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from anyorder.data.store import Store
+from anyorder.decoding.engine import Request, decode
+from anyorder.decoding.schedules import make_schedule
+from anyorder.models import kernels
+from anyorder.models.attention import MOST, QueryPositions, Segments, SourceIsolated, attend
+from anyorder.orders import make_order
+from anyorder.orders.learned import LearnedOrder, PolicyConfig, PolicyNetwork
+from anyorder.training.batches import Cursor
+from anyorder.training.order_task import OrderTask, RLConfig
+from anyorder.training.translation import MaskingConfig, TranslationTask
+from tests.conftest import tiny
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
+ORDERS = [
+    "uniform",
+    "left-to-right",
+    "right-to-left",
+    "outer-in",
+    "least-to-most",
+    "easy-first",
+    "entropy",
+    "max-prob",
+    "margin",
+]
+
+
+def off(found: Tensor, reference: Tensor) -> float:
+    """Relative distance in double precision."""
+    found, reference = found.double().cpu(), reference.double().cpu()
+    assert bool(found.isfinite().all())
+    return float((found - reference).norm() / reference.norm())
+
+
+def test_variable_length_attention() -> None:
+    torch.manual_seed(0)
+    queries, keys = np.array([3, 1, 70, 12, 0, 30]), np.array([9, 40, 70, 2, 5, 131])
+    q, k, v = (torch.randn(int(n.sum()), 8, 64).bfloat16() for n in (queries, keys, keys))
+    on_cpu = attend(q.double(), torch.stack([k, v], 1).double(), Segments.of(queries), Segments.of(keys))
+    on_cuda = attend(q.cuda(), torch.stack([k, v], 1).cuda(), Segments.of(queries, "cuda"), Segments.of(keys, "cuda"))
+    assert off(on_cuda, on_cpu) < 5e-3
+
+
+def test_more_segments_than_the_kernel_takes() -> None:
+    """A batch of rollouts has more decisions than a CUDA grid has blocks."""
+    torch.manual_seed(0)
+    lengths = np.random.default_rng(0).integers(1, 4, MOST + 2000)
+    q, both = torch.randn(int(lengths.sum()), 1, 64).bfloat16(), torch.randn(int(lengths.sum()), 2, 1, 64).bfloat16()
+    sought = []
+    for device, dtype in (("cpu", torch.float64), ("cuda", torch.bfloat16)):
+        leaves = [one.to(device, dtype).requires_grad_() for one in (q, both)]
+        segments = Segments.of(lengths, device)
+        out = attend(*leaves, segments, segments)
+        out.square().sum().backward()
+        sought.append([out.detach(), *(leaf.grad for leaf in leaves)])
+    for on_cpu, on_cuda in zip(*sought, strict=True):
+        assert off(on_cuda, on_cpu) < 1e-2
+
+
+@pytest.mark.parametrize(("heads", "size"), [(8, 64), (4, 16), (8, 128)])
+def test_attention_of_short_segments(heads: int, size: int) -> None:
+    """Triton's kernel, which decoding uses, against the CPU, and as near to it as the library's kernel is."""
+    torch.manual_seed(0)
+    queries, keys = np.array([3, 1, 70, 12, 0, 30]), np.array([9, 40, 70, 2, 5, 131])
+    q, both = (
+        torch.randn(int(queries.sum()), heads, size).bfloat16(),
+        torch.randn(int(keys.sum()), 2, heads, size).bfloat16(),
+    )
+    on_cpu = attend(q.double(), both.double(), Segments.of(queries), Segments.of(keys))
+    on_device = [Segments.of(lengths, "cuda") for lengths in (queries, keys)]
+    with torch.no_grad():
+        assert kernels.usable(q.cuda())
+        short = attend(q.cuda(), both.cuda(), *on_device)
+    assert not kernels.usable(q.cuda())  # gradients are wanted here
+    usual = attend(q.cuda(), both.cuda(), *on_device)
+    assert off(short, on_cpu) < max(1.5 * off(usual, on_cpu), 3e-3)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("width", [64, 512, 1024, 96])
+def test_add_and_normalise(width: int) -> None:
+    states, change = torch.randn(37, width).bfloat16(), torch.randn(37, width).bfloat16()
+    weight, bias = torch.randn(width).bfloat16(), torch.randn(width).bfloat16()
+    found = kernels.add_norm(states.cuda(), change.cuda(), weight.cuda(), bias.cuda(), 1e-12)
+    summed = states.double() + change.double()
+    expected = torch.nn.functional.layer_norm(summed, (width,), weight.double(), bias.double(), 1e-12)
+    assert off(found, expected) < 4e-3
+
+
+def test_logits_of_pairs(store: Store) -> None:
+    model = tiny(store.vocabulary, hidden_size=512, num_heads=8, num_layers=6)
+    halves = np.array([9, 12, 30, 25, 3, 60])
+    pairs = halves.reshape(-1, 2).sum(1)
+    count = int(halves.sum())
+    tokens = torch.randint(6, len(store.vocabulary), (count,))
+    half = torch.repeat_interleave(torch.arange(6), torch.from_numpy(halves))
+    positions = torch.from_numpy(np.concatenate([np.arange(n) for n in halves]))
+    rows = torch.tensor([10, 14, 50, 70, 90, 100, 110])
+    logits = []
+    for device, dtype in (("cpu", torch.float32), ("cuda", torch.bfloat16)):
+        placed = model.to(device=device, dtype=dtype)
+        at = QueryPositions(rows.to(device), Segments.of(np.array([2, 2, 3]), device))
+        pattern = SourceIsolated(Segments.of(pairs, device), Segments.of(halves, device), (half % 2 == 1).to(device))
+        inputs = [tensor.to(device) for tensor in (tokens, positions, half % 2)]
+        with torch.no_grad():
+            logits.append(placed.logits(placed.transformer(*inputs, pattern, at).last))
+    assert logits[1].dtype == torch.float32
+    assert off(logits[1], logits[0]) < 3e-2
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_loss_and_gradient_of_a_compiled_batch(store: Store, together: bool) -> None:
+    shape = {"hidden_size": 256, "num_heads": 4, "source_sees_target": together, "dropout": 0.0}
+    exact = TranslationTask(store, tiny(store.vocabulary, **shape), MaskingConfig(), 4000, 1, fixed=False)
+    fixed = TranslationTask(store, tiny(store.vocabulary, **shape), MaskingConfig(), 4000, 1, fixed=True)
+    fixed.module.cuda()
+    compiled = torch.compile(fixed.module, dynamic=False)
+    for (a, _), (b, _), _ in zip(exact.batches(Cursor(), 0, 0, 1), fixed.batches(Cursor(), 0, 0, 1), range(3)):  # noqa: B905
+        arrays = {name: torch.from_numpy(array) for name, array in a.arrays.items()}
+        exact.module.zero_grad()
+        loss, _ = exact.module(arrays, a.longest, a.lengths)
+        loss.backward()
+        fixed.module.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            half_loss, _ = compiled({name: torch.from_numpy(x).cuda() for name, x in b.arrays.items()}, b.longest, None)
+        half_loss.backward()
+        assert abs(half_loss.item() - loss.item()) < 2e-2 * abs(loss.item())
+        for (name, parameter), other in zip(exact.module.named_parameters(), fixed.module.parameters(), strict=True):
+            assert parameter.grad is not None
+            assert other.grad is not None
+            assert off(other.grad, parameter.grad) < 6e-2, name
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("name", ORDERS)
+def test_decoding(store: Store, together: bool, name: str) -> None:
+    """Single precision on CUDA gives the CPU's trajectories; half precision starts like them and fills everything once."""
+    model = tiny(store.vocabulary, source_sees_target=together)
+    rng = np.random.default_rng(1)
+    requests = [
+        Request(rng.integers(6, len(store.vocabulary), int(rng.integers(1, 30))), int(rng.integers(1, 30)), i * 977)
+        for i in range(100)
+    ]
+    order, budget = make_order(name), make_schedule("one")
+    cpu = decode(model, requests, "de-en", order, budget)
+    single = decode(model.cuda(), requests, "de-en", order, budget)
+    same = [
+        a.ids.tolist() == b.ids.tolist() and a.steps.tolist() == b.steps.tolist()
+        for a, b in zip(cpu, single, strict=True)
+    ]
+    assert sum(same) >= 97
+    half = decode(model.bfloat16(), requests, "de-en", order, budget)
+    first = [a.ids[a.steps.argmin()] == b.ids[a.steps.argmin()] for a, b in zip(cpu, half, strict=True)]
+    assert sum(first) >= 80
+    assert all(sorted(one.steps.tolist()) == list(range(1, len(one.ids) + 1)) for one in half)
+    assert all(np.isfinite(one.logprobs).all() and one.ids.min() >= store.vocabulary.first_word for one in half)
+
+
+def test_no_waiting_for_the_device_inside_the_loop(store: Store) -> None:
+    """CUDA's own check: an operation that makes the host wait raises."""
+    model = tiny(store.vocabulary).cuda().bfloat16()
+    requests = [Request(np.arange(10, 20), length, length) for length in (5, 12, 9)]
+    shapes = [
+        PolicyConfig("linear"),
+        *(PolicyConfig(kind, attention=1) for kind in ("hidden", "features", "confidence")),
+    ]  # type: ignore[arg-type]
+    networks = [PolicyNetwork(shape, 64).cuda() for shape in shapes]
+    learned = [LearnedOrder(network, network.shape.kind) for network in networks]
+    for order in [*map(make_order, ORDERS), *learned]:
+        name, budget = order.name, make_schedule("one")
+        decode(model, requests, "de-en", order, budget)
+        waits = []
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            with pytest.warns(UserWarning, match="synchroniz") as caught:
+                decode(model, requests, "de-en", order, budget)
+            waits = [str(one.filename) + str(one.lineno) for one in caught if "synchroniz" in str(one.message)]
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert len(waits) <= 6, (name, waits)  # copying results out, not once a step
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo", "rloo"])
+@pytest.mark.parametrize("kind", ["hidden", "features", "confidence"])
+def test_an_order_learns_on_the_device(store: Store, algorithm: str, kind: str) -> None:
+    """Rollouts in half precision fill everything once, and the loss of what was seen has a gradient everywhere."""
+    how = RLConfig(algorithm=algorithm, sentences=16, rollouts=4)  # type: ignore[arg-type]
+    model = tiny(store.vocabulary, hidden_size=128, num_heads=2)
+    task = OrderTask(store, model, ["de-en", "en-de"], PolicyConfig(kind, size=64, attention=1), how, 1, compile=True)  # type: ignore[arg-type]
+    task.learner.cuda()
+    torch.nn.init.normal_(task.learner.scorer.out, std=0.1)
+    batch, _ = next(task.batches(Cursor(), 0, 0, 1))
+    rollouts = task.gather(batch, torch.device("cuda"))[0]["rollouts"]
+    with torch.autocast("cuda", torch.bfloat16):
+        loss, report = task.module(rollouts)
+    loss.backward()
+    assert bool(report.isfinite().all())
+    assert all(bool(p.grad is not None and p.grad.isfinite().all()) for p in task.learner.parameters())
+    assert task.learner.scorer.out.grad.norm() > 0  # type: ignore[union-attr]
+    chances = task.learner.log_probs(rollouts.made).gather(1, rollouts.made.chosen[:, None])
+    assert bool((chances > -20).all())  # what was drawn could be drawn
+    decisions = 4 * int((batch.work.lengths - 1).sum())
+    assert len(rollouts.made.chosen) == decisions
