@@ -30,7 +30,7 @@ docs: $(VENV)/.installed-dev ## build the documentation into docs/_build/html; w
 
 build: $(VENV)/.installed-dev ## build the wheel and the source distribution into dist/
 	rm -rf dist
-	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m build --quiet --no-isolation
 
 check-wheel: build ## install the built wheel into a clean environment and translate a sentence there
 	./scripts/check_wheel.sh

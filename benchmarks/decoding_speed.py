@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from anyorder.cli.evaluate import ALL
 from anyorder.data.store import Store
-from anyorder.decoding.engine import Request, decode
+from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
+from anyorder.evaluation.orders import HEURISTIC_ORDERS
+from anyorder.models.base import Canvas
 from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import ModelConfig, TranslationModel
 from anyorder.orders import make_order, split_orders
@@ -34,23 +35,23 @@ def seconds(work: object, cuda: bool) -> float:
     return time.perf_counter() - start
 
 
-def peer(requests: list[Request], model: TranslationModel, batch: int) -> float:
+def peer(canvases: list[Canvas], model: TranslationModel, batch: int) -> float:
     """Sentences a second of Transformers' XLM, decoding from left to right."""
     from transformers import XLMConfig, XLMWithLMHeadModel
 
-    shape, device = model.config.transformer, model.device
+    size, device = model.config.transformer, model.device
     config = XLMConfig(
-        vocab_size=model.config.vocab_size, emb_dim=shape.width, n_layers=shape.layers, n_heads=shape.heads, n_langs=2,
-        max_position_embeddings=shape.positions, gelu_activation=True, causal=False, dropout=0.0,
+        vocab_size=model.vocab_size, emb_dim=size.hidden_size, n_layers=size.num_layers, n_heads=size.num_heads,
+        n_langs=2, max_position_embeddings=size.max_positions, gelu_activation=True, causal=False, dropout=0.0,
     )  # fmt: skip
     xlm = XLMWithLMHeadModel(config).to(device=device, dtype=model.output_bias.dtype).eval()
     mask, eos, pad = model.vocabulary.mask, model.vocabulary.eos, model.vocabulary.pad
-    ordered = sorted(requests, key=lambda request: request.length)
+    ordered = sorted(canvases, key=lambda canvas: len(canvas.tokens))
 
     def run() -> None:
         for start in range(0, len(ordered), batch):
             group = ordered[start : start + batch]
-            rows = [[eos, *one.source.tolist(), eos, eos, *[mask] * one.length, eos] for one in group]
+            rows = [[eos, *one.source.tolist(), eos, eos, *one.tokens.tolist(), eos] for one in group]
             widest = max(map(len, rows))
             tokens = torch.tensor([row + [pad] * (widest - len(row)) for row in rows], device=device)
             sizes = torch.tensor([len(row) for row in rows], device=device)
@@ -58,7 +59,7 @@ def peer(requests: list[Request], model: TranslationModel, batch: int) -> float:
             place = torch.arange(widest, device=device)[None]
             second = place >= splits
             positions = torch.where(second, place - splits, place)
-            for step in range(max(one.length for one in group)):
+            for step in range(max(len(one.tokens) for one in group)):
                 with torch.no_grad():
                     scores = xlm(
                         tokens, langs=second.long(), position_ids=positions, attention_mask=place < sizes[:, None]
@@ -68,18 +69,18 @@ def peer(requests: list[Request], model: TranslationModel, batch: int) -> float:
                 tokens = torch.where((place == column) & (tokens == mask), best, tokens)
 
     run()
-    return len(requests) / seconds(run, device.type == "cuda")
+    return len(canvases) / seconds(run, device.type == "cuda")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", required=True)
     parser.add_argument("--model")
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--together", action="store_true", help="XLM's attention: the source sees the target")
+    parser.add_argument("--hidden-size", type=int, default=512)
+    parser.add_argument("--source-sees-target", action="store_true", help="XLM's attention")
     parser.add_argument("--split", default="dev")
     parser.add_argument("--limit", type=int)
-    parser.add_argument("--orders", default=ALL)
+    parser.add_argument("--orders", default=",".join(HEURISTIC_ORDERS))
     parser.add_argument("--peer", type=int, default=256, help="sentences for the peer; 0 leaves it out")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -89,29 +90,30 @@ def main() -> None:
     if options.model:
         model = TranslationModel.from_pretrained(options.model, **place)
     else:
-        shape = TransformerConfig(hidden_size=options.width, source_sees_target=options.together)
+        size = TransformerConfig(hidden_size=options.hidden_size, source_sees_target=options.source_sees_target)
         model = (
-            TranslationModel(ModelConfig(shape, len(store.vocabulary), store.languages), store.vocabulary)
+            TranslationModel(ModelConfig(size, len(store.vocabulary), store.languages), store.vocabulary)
             .to(**place)
             .eval()
         )
     split, direction = store.split(options.split), "-".join(store.languages)
     source, target = (split.sides[language] for language in store.languages)
-    requests = [Request(np.asarray(source[i], np.int64), int(target.lengths[i]), i) for i in range(len(split))][
-        : options.limit
-    ]
+    canvases = [
+        model.blank_canvas(np.asarray(source[i], np.int64), int(target.lengths[i]), direction, key=i)
+        for i in range(len(split))
+    ][: options.limit]
     rows = []
     for name in split_orders(options.orders):
-        order, budget = make_order(name), make_schedule("one")
-        decode(model, requests[:200], direction, order, budget)
-        spent = seconds(lambda: decode(model, requests, direction, order, budget), cuda)  # noqa: B023
-        rows.append({"order": name, "sentences": len(requests), "seconds": spent, "per_second": len(requests) / spent})
-        print(f"{name:20} {len(requests) / spent:9,.0f} sentences/s", flush=True)
+        order, schedule = make_order(name), make_schedule("one")
+        decode(model, canvases, order, schedule)  # warm-up: kernels are compiled and tuned
+        spent = seconds(lambda: decode(model, canvases, order, schedule), cuda)  # noqa: B023
+        rows.append({"order": name, "sentences": len(canvases), "seconds": spent, "per_second": len(canvases) / spent})
+        print(f"{name:20} {len(canvases) / spent:9,.0f} sentences/s", flush=True)
     result = {"device": torch.cuda.get_device_name() if cuda else "cpu", "rows": rows}
     if options.peer:
-        sample = requests[:: max(1, len(requests) // options.peer)][: options.peer]
-        order, budget = make_order("left-to-right"), make_schedule("one")
-        ours = len(sample) / seconds(lambda: decode(model, sample, direction, order, budget), cuda)
+        sample = canvases[:: max(1, len(canvases) // options.peer)][: options.peer]
+        order, schedule = make_order("left-to-right"), make_schedule("one")
+        ours = len(sample) / seconds(lambda: decode(model, sample, order, schedule), cuda)
         theirs = peer(sample, model, 64)
         result["peer"] = {"sentences": len(sample), "ours_per_second": ours, "transformers_per_second": theirs}
         print(

@@ -1,10 +1,10 @@
-"""How long a report takes to build, how large it is, and how fast it is in Chromium.
+"""Measures how long a report takes to build, how large it is, and how fast it is in Chromium.
 
     python benchmarks/report_speed.py [--sentences 3000] [--orders 6] [--browser /usr/bin/chromium] [--json FILE]
 
-The sentences are synthetic: words drawn by Zipf's law from a vocabulary of subwords, so that they compress worse than
-real ones, with every figure that an analysis tells of each sentence. A step is timed from the key to a page laid out
-anew; a frame from the key until the frame after it has been drawn.
+The sentences are synthetic: words drawn by Zipf's law from a vocabulary of subwords. They compress worse than real ones
+and have every metric that an analysis computes. A step is timed from the key press to the end of the layout, a frame
+from the key press until the next frame is drawn.
 """
 
 import argparse
@@ -23,34 +23,35 @@ MEASURES = ("sentence bleu", "kendall left-to-right", "kendall outer-in", "edge 
 LABELS = ("outer-to-inner", "left-to-right", "right-to-left", "inner-to-outer", "other")
 
 
-def vocabulary(draw: random.Random, size: int = 12000) -> list[str]:
+def make_vocabulary(generator: random.Random, size: int = 12000) -> list[str]:
     letters = "abcdefghijklmnopqrstuvwxyzäöüß"
     words = {
-        "".join(draw.choices(letters, k=draw.randint(1, 9))) + draw.choice(("", "", "@@")) for _ in range(2 * size)
+        "".join(generator.choices(letters, k=generator.randint(1, 9))) + generator.choice(("", "", "@@"))
+        for _ in range(2 * size)
     }
     return sorted(words)[:size]
 
 
-def synthetic(sentences: int, orders: int, draw: random.Random) -> dict[str, list[Trajectory]]:
-    words = vocabulary(draw)
-    draw.shuffle(words)
+def make_systems(sentences: int, orders: int, generator: random.Random) -> dict[str, list[Trajectory]]:
+    words = make_vocabulary(generator)
+    generator.shuffle(words)
     weights = [1 / (rank + 3) for rank in range(len(words))]
     systems: dict[str, list[Trajectory]] = {f"order {i + 1}": [] for i in range(orders)}
     for _ in range(sentences):
-        length = min(90, max(4, round(draw.lognormvariate(3.2, 0.5))))
-        source = " ".join(draw.choices(words, weights, k=length)).replace("@@ ", "")
-        for name, made in systems.items():
-            tokens = draw.choices(words, weights, k=length)
-            steps = draw.sample(range(1, length + 1), length)
-            logprobs = [-draw.expovariate(1.5) for _ in range(length)]
+        length = min(90, max(4, round(generator.lognormvariate(3.2, 0.5))))
+        source = " ".join(generator.choices(words, weights, k=length)).replace("@@ ", "")
+        for name, trajectories in systems.items():
+            tokens = generator.choices(words, weights, k=length)
+            steps = generator.sample(range(1, length + 1), length)
+            logprobs = [-generator.expovariate(1.5) for _ in range(length)]
             text = " ".join(tokens).replace("@@ ", "")
-            made.append(Trajectory(source, text, tokens, steps, logprobs, name, length, f"order:{name}"))
+            trajectories.append(Trajectory(source, text, tokens, steps, logprobs, name, length, f"order:{name}"))
     return systems
 
 
-def synthetic_analysis(systems: dict[str, list[Trajectory]], draw: random.Random) -> dict[str, Any]:
-    def figure() -> dict[str, float]:
-        value = draw.random()
+def make_analysis(systems: dict[str, list[Trajectory]], generator: random.Random) -> dict[str, Any]:
+    def make_metric() -> dict[str, float]:
+        value = generator.random()
         return {
             "value": value,
             "low": value - 0.02,
@@ -68,27 +69,29 @@ def synthetic_analysis(systems: dict[str, list[Trajectory]], draw: random.Random
             {
                 "name": name,
                 "signature": runs[0].signature,
-                "figures": {f"figure {i + 1}": figure() for i in range(24)},
+                "figures": {f"metric {i + 1}": make_metric() for i in range(24)},
                 "labels": dict.fromkeys(LABELS, 0.2),
-                "positions": {"bins": 20, "share": [[draw.random() / 10 for _ in range(20)] for _ in range(20)]},
-                "jumps": {str(jump): draw.random() / 10 for jump in range(-10, 11)},
+                "positions": {"bins": 20, "share": [[generator.random() / 10 for _ in range(20)] for _ in range(20)]},
+                "jumps": {str(jump): generator.random() / 10 for jump in range(-10, 11)},
                 "by_tag": None,
             }
             for name, runs in systems.items()
         ],
         "per_sentence": {
-            **{name: [[draw.random() for _ in range(count)] for _ in systems] for name in MEASURES},
-            "label": [[draw.randrange(5) for _ in range(count)] for _ in systems],
+            **{name: [[generator.random() for _ in range(count)] for _ in systems] for name in MEASURES},
+            "label": [[generator.randrange(5) for _ in range(count)] for _ in systems],
         },
     }
 
 
-def in_browser(file: Path, browser: str) -> dict[str, float]:
-    """Milliseconds of what a reader does."""
+def time_in_browser(file: Path, browser: str) -> dict[str, float]:
+    """Milliseconds that the actions of a reader take."""
     from playwright.sync_api import sync_playwright
 
-    def laid_out(act: str) -> str:
-        timed = f"const start = performance.now(); {act}; document.body.offsetHeight; return performance.now() - start;"
+    def time_layout(action: str) -> str:
+        timed = (
+            f"const start = performance.now(); {action}; document.body.offsetHeight; return performance.now() - start;"
+        )
         return f"() => {{ {timed} }}"
 
     key = "document.dispatchEvent(new KeyboardEvent('keydown', {key: '%s', bubbles: true}))"
@@ -103,26 +106,26 @@ def in_browser(file: Path, browser: str) -> dict[str, float]:
         tab.goto(file.as_uri())
         tab.wait_for_selector(".fill .token.on")
         paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
-        told = {
+        times = {
             "first paint": tab.evaluate(paint),
             "first sentence": tab.evaluate("performance.getEntriesByName('ready')[0].startTime"),
         }
-        tab.evaluate(laid_out(sort % "longest"))
+        tab.evaluate(time_layout(sort % "longest"))
         tab.locator(".row").first.click()
         tab.keyboard.press("Home")
-        steps = [tab.evaluate(laid_out(key % "ArrowRight")) for _ in range(60)]
+        steps = [tab.evaluate(time_layout(key % "ArrowRight")) for _ in range(60)]
         tab.keyboard.press("Home")
         frames = [tab.evaluate(frame) for _ in range(60)]
-        told["step, median"] = statistics.median(steps)
-        told["step, slowest"] = max(steps)
-        told["step to frame, median"] = statistics.median(frames)
-        told["next sentence"] = statistics.median(tab.evaluate(laid_out(key % "j")) for _ in range(9))
-        told["sort by A beats B"] = tab.evaluate(laid_out(sort % "beat"))
-        told["sort by disagreement, first time"] = tab.evaluate(laid_out(sort % "disagree"))
-        told["search, first time"] = tab.evaluate(laid_out(find))
-        told["corpus, first time"] = tab.evaluate(laid_out("document.getElementById('tab-corpus').click()"))
+        times["step, median"] = statistics.median(steps)
+        times["step, slowest"] = max(steps)
+        times["step to frame, median"] = statistics.median(frames)
+        times["next sentence"] = statistics.median(tab.evaluate(time_layout(key % "j")) for _ in range(9))
+        times["sort by A beats B"] = tab.evaluate(time_layout(sort % "beat"))
+        times["sort by disagreement, first time"] = tab.evaluate(time_layout(sort % "disagree"))
+        times["search, first time"] = tab.evaluate(time_layout(find))
+        times["corpus, first time"] = tab.evaluate(time_layout("document.getElementById('tab-corpus').click()"))
         chromium.close()
-    return told
+    return times
 
 
 def main() -> None:
@@ -132,21 +135,21 @@ def main() -> None:
     parser.add_argument("--browser", default="/usr/bin/chromium")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    draw = random.Random(1)
-    systems = synthetic(arguments.sentences, arguments.orders, draw)
-    analysis = synthetic_analysis(systems, draw)
+    generator = random.Random(1)
+    systems = make_systems(arguments.sentences, arguments.orders, generator)
+    analysis = make_analysis(systems, generator)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.html"
         start = time.perf_counter()
-        write_html(file, systems, analysis, [runs.source for runs in systems["order 1"]], "Speed")
-        told = {"build, seconds": time.perf_counter() - start, "size, MB": file.stat().st_size / 1e6}
-        told |= {f"{name}, ms": value for name, value in in_browser(file, arguments.browser).items()}
+        write_html(file, systems, analysis, [run.source for run in systems["order 1"]], "Speed")
+        results = {"build, seconds": time.perf_counter() - start, "size, MB": file.stat().st_size / 1e6}
+        results |= {f"{name}, ms": value for name, value in time_in_browser(file, arguments.browser).items()}
     print(f"{arguments.sentences} sentences x {arguments.orders} orders")
-    for name, value in told.items():
+    for name, value in results.items():
         print(f"{name:36} {value:8.1f}")
     if arguments.json:
         arguments.json.write_text(
-            json.dumps({"sentences": arguments.sentences, "orders": arguments.orders, **told}, indent=1)
+            json.dumps({"sentences": arguments.sentences, "orders": arguments.orders, **results}, indent=1)
         )
 
 

@@ -1,4 +1,4 @@
-"""Rollouts a second when an order is learned: sampled decoding, reward, and the step of the optimizer.
+"""Rollouts per second when an order is learned: sampled decoding, reward, and the step of the optimizer.
 
     python benchmarks/rollout_speed.py [--store STORE --model de-en] [--paper] [--kinds hidden,features] [--json FILE]
 
@@ -19,13 +19,15 @@ import torch
 from anyorder.data.packing import pack_sentences
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import SPECIALS, Vocabulary
-from anyorder.decoding.engine import DecodeBatch
+from anyorder.decoding.state import DecodeBatch
 from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import ModelConfig, TranslationModel
-from anyorder.orders.learned import LearnedOrder, PolicyConfig, PolicyNetwork, look
+from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.training.batches import Cursor
-from anyorder.training.loop import peak_flops
-from anyorder.training.order_task import OrderTask, RLConfig, leave_one_out, returns_of, step_rewards
+from anyorder.training.meter import peak_flops
+from anyorder.training.order_loss import RLConfig, discounted_returns, leave_one_out, step_rewards
+from anyorder.training.order_task import OrderTask
 from anyorder.training.rewards import make_reward
 from anyorder.training.rollout import ActorCritic, SamplingOrder, roll_out
 
@@ -34,19 +36,19 @@ def on_store(
     store: Store, model: TranslationModel, kind: str, algorithm: str, options: argparse.Namespace, peak: float
 ) -> dict:
     cuda = model.device.type == "cuda"
-    learning = RLConfig(algorithm=algorithm, sentences=options.rollouts // (8 if algorithm == "rloo" else 1))
-    shape = PolicyConfig(kind=kind, attention=options.attention)
-    task = OrderTask(store, model, ["de-en"], shape, learning, 1, compile=cuda and not options.eager)
-    policy = task.learner.to(model.device)
-    optimizer = torch.optim.AdamW(policy.parameters(), 1e-4)
+    rl = RLConfig(algorithm=algorithm, sentences=options.rollouts // (8 if algorithm == "rloo" else 1))
+    config = PolicyConfig(kind=kind, attention=options.attention)
+    task = OrderTask(store, model, ["de-en"], config, rl, 1, compile=cuda and not options.eager)
+    networks = task.learner.to(model.device)
+    optimizer = torch.optim.AdamW(networks.parameters(), 1e-4)
     batches = task.batches(Cursor(), 0, 0, 1)
     taken = [next(batches)[0] for _ in range(options.batches + 2)]
     spent, learned, done, flops = 0.0, 0.0, 0, 0.0
     for number, batch in enumerate(taken):
         start = now(cuda)
-        gathered = task.gather(batch, model.device)
+        minibatches = task.minibatches(batch, model.device)
         middle = now(cuda)
-        for inputs in gathered * task.epochs:
+        for inputs in minibatches * task.epochs:
             with torch.autocast("cuda", torch.bfloat16, cuda):
                 loss, _ = task.module(**inputs)
             loss.backward()
@@ -54,11 +56,12 @@ def on_store(
             optimizer.zero_grad()
         end = now(cuda)
         if number >= 2:
-            units, work = task.cost(batch)
-            spent, learned, done, flops = spent + middle - start, learned + end - middle, done + units, flops + work
+            rollouts, batch_flops = task.cost(batch)
+            spent, learned = spent + middle - start, learned + end - middle
+            done, flops = done + rollouts, flops + batch_flops
     if options.profile:
         with torch.profiler.profile() as profiled:
-            task.gather(taken[0], model.device)
+            task.minibatches(taken[0], model.device)
             now(cuda)
         key = "self_cuda_time_total" if cuda else "self_cpu_time_total"
         print(profiled.key_averages().table(sort_by=key, row_limit=20, max_name_column_width=70))
@@ -81,14 +84,14 @@ def at_paper_size(whole_pair: bool, options: argparse.Namespace, device: torch.d
     tokens, length, copies = 64_700, 24, 8
     pieces = [*SPECIALS, *(f"w{i}" for i in range(tokens - len(SPECIALS)))]
     vocabulary = Vocabulary.from_merges({piece: i for i, piece in enumerate(pieces)}, [])
-    shape = TransformerConfig(
+    transformer = TransformerConfig(
         hidden_size=1024, num_layers=6, num_heads=8, max_positions=64, source_sees_target=whole_pair
     )
     cuda = device.type == "cuda"
-    model = TranslationModel(ModelConfig(shape, tokens, ("de", "en")), vocabulary).eval().requires_grad_(False)
+    model = TranslationModel(ModelConfig(transformer, tokens, ("de", "en")), vocabulary).eval().requires_grad_(False)
     model = model.to(device=device, dtype=torch.bfloat16 if cuda else torch.float32)
-    policy = ActorCritic(PolicyNetwork(PolicyConfig("hidden"), 1024), with_value=False).to(device)
-    optimizer = torch.optim.AdamW(policy.parameters(), 1e-4)
+    networks = ActorCritic(PolicyNetwork(PolicyConfig("hidden"), 1024), with_value=False).to(device)
+    optimizer = torch.optim.AdamW(networks.parameters(), 1e-4)
     reward = make_reward("bleu", vocabulary)
     random = np.random.default_rng(1)
     count = options.rollouts // copies
@@ -96,24 +99,23 @@ def at_paper_size(whole_pair: bool, options: argparse.Namespace, device: torch.d
     for number in range(options.batches + 2):
         sentences = random.integers(10, tokens, (2, count, length))
         lengths = np.full(count, length)
-        work = DecodeBatch(
-            pack_sentences(list(sentences[0]), np.zeros(count, np.int64), vocabulary.eos),
-            lengths, np.ones(count, np.int64), random.integers(-(1 << 62), 1 << 62, count * copies), copies,
-        )  # fmt: skip
+        sources = pack_sentences(list(sentences[0]), np.zeros(count, np.int64), vocabulary.eos)
+        canvases = model.pack_targets(sources, lengths, np.ones(count, np.int64))
+        batch = DecodeBatch(canvases, random.integers(-(1 << 62), 1 << 62, count * copies), copies)
         start = now(cuda)
-        sampler = SamplingOrder(LearnedOrder(policy.scorer, looking=look), with_opening=False)
-        made, outcome = roll_out(model, work, sampler, sentences[1], lengths)
-        returns = returns_of(step_rewards(reward, outcome, False), 0.999)
-        advantages = leave_one_out(returns, copies)[made.rollout, made.step]
+        sampler = SamplingOrder(LearnedOrder(networks.policy), with_opening=False)
+        decisions, outcome = roll_out(model, batch, sampler, sentences[1], lengths)
+        returns = discounted_returns(step_rewards(reward, outcome, False), 0.999)
+        advantages = leave_one_out(returns, copies)[decisions.rollout, decisions.step]
         middle = now(cuda)
-        chosen = policy.log_probs(made).gather(1, made.chosen[:, None]).squeeze(1)
+        chosen = networks.log_probs(decisions).gather(1, decisions.chosen[:, None]).squeeze(1)
         (-(advantages * chosen).mean()).backward()
         optimizer.step()
         optimizer.zero_grad()
         if number >= 2:
             spent, learned = spent + middle - start, learned + now(cuda) - middle
-    run = count * copies * length * (length + 2 + (length + 2) * whole_pair)
-    flops = 2 * 1024**2 * (62 * run + 10 * count * copies * length * (length + 1) / 2)
+    passes = count * copies * length * (length + 2 + (length + 2) * whole_pair)
+    flops = 2 * 1024**2 * (62 * passes + 10 * count * copies * length * (length + 1) / 2)
     flops += 2 * count * copies * length * 1024 * tokens
     name = "paper size, source re-run" if whole_pair else "paper size, source kept"
     return row(name, model, count * copies * options.batches, spent, learned, flops * options.batches, peak)
@@ -136,7 +138,7 @@ def main() -> None:
     parser.add_argument("--rollouts", type=int, default=4096, help="rollouts in a batch")
     parser.add_argument("--batches", type=int, default=5)
     parser.add_argument("--eager", action="store_true", help="compile nothing")
-    parser.add_argument("--profile", action="store_true", help="also print where the time of one batch goes")
+    parser.add_argument("--profile", action="store_true", help="also print the kernels that take longest")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

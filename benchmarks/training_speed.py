@@ -2,8 +2,8 @@
 
     python benchmarks/training_speed.py --store STORE [--widths 512,1024] [--seconds 20] [--json FILE]
 
-Two counts of floating-point operations are shown. `done` counts the forward_flops that are computed: the last layer and the
-output run only at masked positions. `formula` is 6 x non-embedding weights x tokens plus the projection at masked
+Two counts of floating-point operations are shown. `done` counts what is computed: the last layer and the output run
+only at masked positions. `formula` is 6 x non-embedding weights x tokens plus the projection at masked
 positions, as papers count.
 """
 
@@ -18,23 +18,25 @@ from anyorder.data.store import Store
 from anyorder.models.attention import to_device
 from anyorder.models.transformer import TransformerConfig
 from anyorder.training.batches import Cursor, Prefetcher
-from anyorder.training.loop import _adamw, _move_average, peak_flops
-from anyorder.training.task import Run, training_flops
-from anyorder.training.translation import MaskingConfig, TranslationTask, new_model
+from anyorder.training.config import TrainConfig
+from anyorder.training.loop import make_optimizer, update_average
+from anyorder.training.meter import peak_flops
+from anyorder.training.task import training_flops
+from anyorder.training.translation_task import MaskingConfig, TranslationTask, new_model
 
 
 def measure(
-    store: Store, width: int, batch_tokens: int, seconds: float, cuda: bool, together: bool, profile: bool
+    store: Store, width: int, batch_tokens: int, seconds: float, cuda: bool, source_sees_target: bool, profile: bool
 ) -> dict[str, object]:
     device = torch.device("cuda" if cuda else "cpu")
-    shape = TransformerConfig(hidden_size=width, source_sees_target=together)
-    model = new_model(store, shape, None, 1).to(device).train()
-    average = new_model(store, shape, None, 1).to(device)
+    transformer = TransformerConfig(hidden_size=width, source_sees_target=source_sees_target)
+    model = new_model(store, transformer, None, 1).to(device).train()
+    average = new_model(store, transformer, None, 1).to(device)
     task = TranslationTask(store, model, MaskingConfig(), batch_tokens, 1, fixed=cuda)
     task.module.to(device).train()
     if cuda:
         task.module.compile(dynamic=False)
-    optimizer = _adamw(model, Run(steps=1), cuda)
+    optimizer = make_optimizer(model, TrainConfig(steps=1), cuda)
     source = Prefetcher(task.batches(Cursor(), 0, 0, 1))
 
     def step() -> tuple[int, int]:
@@ -46,7 +48,7 @@ def measure(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        _move_average(average, model, 0.999, 1000)
+        update_average(average, model, 0.999, 1000)
         return batch.tokens, batch.predicted
 
     def wait() -> None:
@@ -64,8 +66,8 @@ def measure(
     start = time.perf_counter()
     while time.perf_counter() - start < seconds:
         for _ in range(10 if cuda else 1):
-            more, places = step()
-            tokens, predicted, steps = tokens + more, predicted + places, steps + 1
+            step_tokens, step_predicted = step()
+            tokens, predicted, steps = tokens + step_tokens, predicted + step_predicted, steps + 1
         wait()
     spent = time.perf_counter() - start
     if profile:
@@ -76,10 +78,10 @@ def measure(
         print(found.key_averages().table(sort_by="cuda_time_total", row_limit=25, max_name_column_width=60))
     source.close()
     done = training_flops(model, tokens, predicted)
-    formula = 6.0 * (12 * shape.layers * width**2 * tokens + model.config.vocab_size * width * predicted)
+    formula = 6.0 * (12 * transformer.num_layers * width**2 * tokens + model.config.vocab_size * width * predicted)
     return {
         "width": width,
-        "source_sees_target": together,
+        "source_sees_target": source_sees_target,
         "batch_tokens": batch_tokens,
         "first_step_seconds": round(first, 1),
         "steps": steps,
@@ -97,7 +99,7 @@ def main() -> None:
     parser.add_argument("--widths", default="512,1024")
     parser.add_argument("--batch-tokens", type=int, default=65_536)
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--together", action="store_true", help="XLM's attention: the source sees the target")
+    parser.add_argument("--source-sees-target", action="store_true", help="XLM's attention")
     parser.add_argument("--profile", action="store_true", help="also print the kernels that take longest")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -109,7 +111,7 @@ def main() -> None:
             options.batch_tokens,
             options.seconds,
             torch.cuda.is_available(),
-            options.together,
+            options.source_sees_target,
             options.profile,
         )
         rows.append(row)

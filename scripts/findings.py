@@ -1,9 +1,10 @@
-"""The tables of docs/analysis.md, from what `anyorder analyze --json` wrote.
+"""Print the tables of docs/analysis.md from the files that `anyorder analyze --json` wrote.
 
     python scripts/findings.py De→En=analysis.de-en.json En→De=analysis.en-de.json
 
-Every cell is a value with half the width of its 95% interval; the last row is what random orders give. A star says of
-the repetitions that the 95% interval of the difference from the first system, on the same sentences, does not hold 0.
+Every cell is a value with half the width of its 95% interval; the last row is what random orders give. A star marks
+repetition rates that differ significantly from the first system's: the 95% interval of the difference, on the same
+sentences, does not include 0.
 """
 
 import argparse
@@ -13,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 COLUMNS = {
-    "looks outer-in": ("label outer-to-inner",),
+    "outer-to-inner": ("label outer-to-inner",),
     "edge share": ("edge share",),
     "τ outer-in": ("kendall outer-in",),
     "τ left-to-right": ("kendall left-to-right",),
-    "left-to-right, or after the full stop": ("left-to-right share", "punctuation first share"),
+    "left-to-right (full stop may be first)": ("left-to-right share", "punctuation first share"),
     "adjacent": ("adjacent share",),
     "suffix last": ("suffix last share",),
-    "a constituent in one go": ("constituent sentence share",),
+    "constituent in consecutive steps": ("constituent sentence share",),
     "function / content words": ("function word step", "content word step"),
     "repetitions (‰)": ("repetition rate",),
 }
@@ -28,23 +29,23 @@ PAIRED = "function / content words"
 STARRED = "repetitions (‰)"
 
 
-def cell(column: str, figures: list[dict[str, Any] | None], field: str) -> str:
-    known = [figure for figure in figures if figure is not None and figure[field] is not None]
-    if len(known) < len(figures):
+def cell(column: str, metrics: list[dict[str, Any] | None], field: str) -> str:
+    known = [metric for metric in metrics if metric is not None and metric[field] is not None]
+    if len(known) < len(metrics):
         return "–"
     if column == PAIRED:
-        return " / ".join(number(figure[field]) for figure in known)
+        return " / ".join(number(metric[field]) for metric in known)
     scale = 1000 if "‰" in column else 1
-    value = scale * sum(figure[field] for figure in known)
+    value = scale * sum(metric[field] for metric in known)
     if field != "value":
         return number(value)
-    half = scale * math.hypot(*((figure["high"] - figure["low"]) / 2 for figure in known))
+    half = scale * math.hypot(*((metric["high"] - metric["low"]) / 2 for metric in known))
     return f"{number(value)} ± {number(half)}{star(known[0]) if column == STARRED else ''}"
 
 
-def star(figure: dict[str, Any]) -> str:
-    """* where the difference from the first system cannot well be chance."""
-    low, high = figure["difference_low"], figure["difference_high"]
+def star(metric: dict[str, Any]) -> str:
+    """A star if the difference from the first system is significant."""
+    low, high = metric["difference_low"], metric["difference_high"]
     return "" if low is None or low <= 0 <= high else "*"
 
 
@@ -60,8 +61,8 @@ def table(title: str, analysis: dict[str, Any]) -> str:
         cells = [cell(column, [system["figures"].get(name) for name in names], "value")
                  for column, names in COLUMNS.items()]  # fmt: skip
         lines.append(f"| `{system['name']}` | " + " | ".join(cells) + " |")
-    chance = analysis["systems"][0]["figures"]
-    cells = [cell(column, [chance.get(name) for name in names], "null") for column, names in COLUMNS.items()]
+    first = analysis["systems"][0]["figures"]
+    cells = [cell(column, [first.get(name) for name in names], "null") for column, names in COLUMNS.items()]
     lines.append("| *random* | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

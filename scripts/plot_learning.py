@@ -2,8 +2,8 @@
 
     python scripts/plot_learning.py FIGURE.svg --direction de-en "the paper's=run1.jsonl,run2.jsonl" features=run3.jsonl
 
-Each argument is a name and one or more logs, one a seed: the line is their mean, the band their range. Heuristics that
-the logs hold are drawn as dotted lines.
+Each argument is a name and one or more logs, one per seed: the line is their mean, the band their range. Heuristic
+orders in the logs are dotted lines.
 """
 
 import argparse
@@ -16,14 +16,14 @@ import numpy as np
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-COLOURS = (
+COLORS = (
     "#0072b2",
     "#d55e00",
     "#009e73",
     "#cc79a7",
     "#56b4e9",
     "#e69f00",
-)  # Okabe and Ito: safe for colour-blind readers
+)  # Okabe and Ito: safe for color-blind readers
 
 
 def entries(file: Path) -> list[dict[str, float]]:
@@ -32,7 +32,7 @@ def entries(file: Path) -> list[dict[str, float]]:
 
 def series(logs: list[list[dict[str, float]]], name: str) -> tuple[np.ndarray, np.ndarray]:
     """(points,) minutes and (logs, points) values, smoothed where there are many, on a common grid."""
-    lines = [np.array([(one["seconds"] / 60, one[name]) for one in log if name in one]) for log in logs]
+    lines = [np.array([(entry["seconds"] / 60, entry[name]) for entry in log if name in entry]) for log in logs]
     grid = np.linspace(max(line[0, 0] for line in lines), min(line[-1, 0] for line in lines), 60)
     smooth = []
     for minutes, values in (line.T for line in lines):
@@ -62,26 +62,21 @@ def main() -> None:
                          "svg.hashsalt": "anyorder"})  # fmt: skip
     figure, axes = plt.subplots(1, 4, figsize=(11, 2.6), layout="constrained")
     for axis, (key, title) in zip(axes, panels.items(), strict=True):
-        for (name, logs), colour in zip(runs.items(), COLOURS, strict=False):
+        for (name, logs), color in zip(runs.items(), COLORS, strict=False):
             minutes, values = series(logs, key)
-            axis.plot(minutes, values.mean(0), color=colour, label=name)
+            axis.plot(minutes, values.mean(0), color=color, label=name)
             if len(logs) > 1:
-                axis.fill_between(minutes, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
+                axis.fill_between(minutes, values.min(0), values.max(0), color=color, alpha=0.2, linewidth=0)
         axis.set_title(title, loc="left")
         axis.set_xlabel("minutes")
     for order in ("left-to-right", "easy-first", "margin", "max-prob"):
-        known = [
-            one[f"{order} {options.direction}"]
-            for logs in runs.values()
-            for log in logs
-            for one in log
-            if f"{order} {options.direction}" in one
-        ]
-        if known:
-            axes[0].axhline(known[0], color="#777777", linestyle=":", linewidth=0.8)
+        key = f"{order} {options.direction}"
+        scores = [entry[key] for logs in runs.values() for log in logs for entry in log if key in entry]
+        if scores:
+            axes[0].axhline(scores[0], color="#777777", linestyle=":", linewidth=0.8)
             axes[0].annotate(
                 order,
-                (1, known[0]),
+                (1, scores[0]),
                 xycoords=("axes fraction", "data"),
                 ha="right",
                 va="bottom",

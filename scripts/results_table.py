@@ -1,9 +1,9 @@
-"""The README's table of BLEU, from what `anyorder evaluate --json` wrote.
+"""Print the table of BLEU in docs/results.md from the files that `anyorder evaluate --json` wrote (0.1.0 or later).
 
     python scripts/results_table.py recipes/de-en/results
 
-Orders called NAME, NAME-seed-2, NAME-seed-3 differ in nothing but the seed that they were learned with: below the first
-a row gives the mean and the standard deviation of the three. The best order of a column is bold.
+Orders called NAME, NAME-seed-2 and NAME-seed-3 were learned with different seeds and are otherwise the same; the row
+below the first gives mean and standard deviation of the three. The best order of a column is bold.
 """
 
 import argparse
@@ -14,21 +14,21 @@ from pathlib import Path
 
 COLUMNS = [(direction, split) for direction in ("de-en", "en-de") for split in ("dev", "test")]
 TABLES = {"gold": ".*", "confidence": r"learned:confidence(-seed-\d+)?"}
-"""The evaluations, and which orders of each are shown."""
+"""The evaluations, and a pattern for the orders that the table takes from each."""
 HEADER = "| order | De→En dev ≤30 | dev | test ≤30 | test | En→De dev ≤30 | dev | test ≤30 | test |"
 
 
 def read(folder: Path) -> dict[str, list[float]]:
-    """BLEU by order, a number for each column."""
-    found: dict[str, list[float]] = {}
-    for name, shown in TABLES.items():
+    """BLEU by order, one number per column."""
+    scores: dict[str, list[float]] = {}
+    for name, pattern in TABLES.items():
         for direction, split in COLUMNS:
             table = json.loads((folder / f"{split}.{direction}.{name}.json").read_text(encoding="utf-8"))
             for limit in (30, None):
                 for row in table["rows"]:
-                    if row["max_length"] == limit and re.fullmatch(shown, row["order"]):
-                        found.setdefault(row["order"], []).append(row["bleu"])
-    return found
+                    if row["max_length"] == limit and re.fullmatch(pattern, row["order"]):
+                        scores.setdefault(row["order"], []).append(row["bleu"])
+    return scores
 
 
 def lines(scores: dict[str, list[float]]) -> list[str]:

@@ -15,7 +15,9 @@ import torch
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from anyorder.data.prepare import FilterConfig, parse_corpora, prepare
+from anyorder.data.corpus import parse_corpora
+from anyorder.data.filters import FilterConfig
+from anyorder.data.prepare import prepare
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.models.transformer import TransformerConfig
@@ -136,16 +138,16 @@ def tab(chromium: Any) -> Iterator[Any]:
 
 @contextmanager
 def open_tab(browser: Any, *origins: str) -> Iterator[Any]:
-    """A page that may ask these origins only, and write nothing to the console; what it did else is `page.told`."""
-    context = browser.new_context(viewport={"hidden_size": 1280, "height": 900}, color_scheme="light")
+    """A page that may request only these origins and must not write to the console; anything else is in `page.messages`."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
     page = context.new_page()
-    page.told = told = []
+    page.messages = messages = []
     allowed = ("file:", "data:", "about:", *(f"{origin}/" for origin in origins))
-    page.on("console", lambda message: told.append(f"console {message.type}: {message.text}"))
-    page.on("pageerror", lambda error: told.append(f"error: {error}"))
-    page.on("request", lambda request: request.url.startswith(allowed) or told.append(request.url))
+    page.on("console", lambda message: messages.append(f"console {message.type}: {message.text}"))
+    page.on("pageerror", lambda error: messages.append(f"error: {error}"))
+    page.on("request", lambda request: request.url.startswith(allowed) or messages.append(request.url))
     try:
         yield page
     finally:
         context.close()
-    assert told == []
+    assert messages == []

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import anyorder
-from anyorder.evaluation.evaluate import encode_pairs, evaluate
 from anyorder.models.checkpoint import find
 from anyorder.orders.learned import load_order
 
@@ -55,9 +54,9 @@ def test_a_sentence_does_not_depend_on_its_batch(translator: anyorder.Translator
 @pytest.mark.slow
 def test_its_scores(translator: anyorder.Translator) -> None:
     """On the first 60 sentences of the sample; measured when the model and its order were made."""
-    pairs = encode_pairs(translator, "de-en", sample("de")[:60], sample("en")[:60])
     expected = {"left-to-right": 18.92, "margin": 19.48, "learned": 18.86}
-    rows = evaluate(translator, pairs, "de-en", list(expected), samples=50).rows
+    sources, references = sample("de")[:60], sample("en")[:60]
+    rows = anyorder.evaluate_orders(translator, sources, references, "de-en", list(expected), samples=50).rows
     assert {row.order: row.bleu for row in rows} == pytest.approx(expected, abs=0.3)
 
 

@@ -1,13 +1,21 @@
+from itertools import count, islice
+
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 import anyorder
 from anyorder.data.vocabulary import Vocabulary
+from anyorder.decoding.callbacks import Step
 from anyorder.decoding.config import DecodingConfig
-from anyorder.decoding.lengths import make_length
+from anyorder.decoding.lengths import DEFAULT_LENGTH, make_length
+from anyorder.decoding.revision import Revision, RevisionState
+from anyorder.decoding.signature import Signature
 from anyorder.errors import InputError
 from anyorder.models.length import LengthTable
-from anyorder.translator import Translator
+from anyorder.orders import ORDERS, Order, State
+from anyorder.translator import Sentence, Translator
 from tests.conftest import tiny, toy_pairs
 
 PAIRS = toy_pairs(12, seed=3)
@@ -20,26 +28,77 @@ def translator(vocabulary: Vocabulary) -> Translator:
 
 
 def test_trajectories_are_complete(translator: Translator) -> None:
-    made = translator.translate(SOURCES, "de-en", "outer-in:stride=2", length="gold", references=REFERENCES)
-    for trajectory, source, reference in zip(made, SOURCES, REFERENCES, strict=True):
+    trajectories = translator.translate(SOURCES, "de-en", "outer-in:stride=2", length="gold", references=REFERENCES)
+    for trajectory, source, reference in zip(trajectories, SOURCES, REFERENCES, strict=True):
         assert trajectory.source == source
         assert trajectory.length == len(translator.encode([reference], "en")[0]) == len(trajectory.tokens)
         assert sorted(trajectory.steps) == list(range(1, trajectory.length + 1))
         assert max(trajectory.logprobs) <= 0
         assert trajectory.order == "outer-in:stride=2"
-        assert "|length:gold|" in trajectory.signature
+        assert trajectory.task == "de-en"
+        assert trajectory.canvas is None
+        assert trajectory.writes is None
+        signature = Signature.parse(trajectory.signature)
+        assert signature["order"] == "outer-in:stride=2"
+        assert signature["length"] == "gold"
+
+
+def test_a_string_is_one_sentence(translator: Translator) -> None:
+    assert translator.translate(SOURCES[0], "de-en") == translator.translate([SOURCES[0]], "de-en")
 
 
 def test_an_order_object_will_do(translator: Translator) -> None:
+    class Backwards(Order):
+        def scores(self, state: State) -> Tensor:
+            return state.positions.float().expand(state.masked.shape)
+
     by_name = translator.translate(SOURCES, "de-en", "margin")
     assert translator.translate(SOURCES, "de-en", anyorder.orders.make_order("margin")) == by_name
+    [unnamed] = translator.translate(SOURCES[0], "de-en", Backwards())
+    [named] = translator.translate(SOURCES[0], "de-en", "right-to-left")
+    assert unnamed.steps == named.steps
+    assert unnamed.order == "Backwards"
+
+
+def test_a_function_will_do(translator: Translator) -> None:
+    @anyorder.register_order("backwards")
+    def backwards(state: State) -> Tensor:
+        """Last position first."""
+        return state.positions.float().expand(state.masked.shape)
+
+    try:
+        [by_function] = translator.translate(SOURCES[0], "de-en", "backwards")
+        [by_class] = translator.translate(SOURCES[0], "de-en", "right-to-left")
+        assert (by_function.order, by_function.steps) == ("backwards", by_class.steps)
+        assert ORDERS["backwards"].__doc__ == "Last position first."
+    finally:
+        del ORDERS["backwards"]
 
 
 def test_empty_lines_stay_empty(translator: Translator) -> None:
-    made = translator.translate(["", SOURCES[0], "  "], "de-en")
-    assert [trajectory.length == 0 for trajectory in made] == [True, False, True]
-    assert made[0].text == ""
-    assert made[1] == translator.translate([SOURCES[0]], "de-en")[0]
+    trajectories = translator.translate(["", SOURCES[0], "  "], "de-en")
+    assert [trajectory.length == 0 for trajectory in trajectories] == [True, False, True]
+    assert trajectories[0].text == ""
+    assert trajectories[1] == translator.translate([SOURCES[0]], "de-en")[0]
+
+
+def test_any_number_of_sentences_in_bounded_memory(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is read that is not needed for the next chunk."""
+    monkeypatch.setattr("anyorder.translator.CHUNK", 4)
+    taken = count()
+    endless = (SOURCES[next(taken) % len(SOURCES)] for _ in count())
+    first = list(islice(translator.stream(endless, "de-en", DecodingConfig("left-to-right")), 6))
+    assert next(taken) <= 9
+    assert first == translator.translate(SOURCES[:6], "de-en", "left-to-right")
+
+
+def test_references_must_be_as_many(translator: Translator) -> None:
+    config = DecodingConfig("margin", length="gold")
+    for references, message in ((REFERENCES[:5], "more lines than"), ([*REFERENCES, "x"], "fewer lines than")):
+        with pytest.raises(InputError, match=message):
+            list(translator.stream(SOURCES, "de-en", config, references))
+    with pytest.raises(InputError, match="12 sentences but 5 references"):
+        translator.translate(SOURCES, "de-en", length="gold", references=REFERENCES[:5])
 
 
 def test_candidates_keep_the_likeliest_per_token(translator: Translator) -> None:
@@ -48,9 +107,11 @@ def test_candidates_keep_the_likeliest_per_token(translator: Translator) -> None
     best = translator.translate(SOURCES, "de-en", "left-to-right", length="candidates:3")
     for i, chosen in enumerate(best):
         each = [
-            translator.decode(
-                [SOURCES[i]], [ids[i]], "de-en", DecodingConfig.of("left-to-right", length="gold"), [length]
-            )[0]
+            next(
+                translator.decode(
+                    [Sentence(SOURCES[i], ids[i], length)], "de-en", DecodingConfig("left-to-right", length="gold")
+                )
+            )
             for length in tried[i]
         ]
         assert chosen.mean_logprob == pytest.approx(max(one.mean_logprob for one in each), abs=1e-5)
@@ -59,13 +120,18 @@ def test_candidates_keep_the_likeliest_per_token(translator: Translator) -> None
 
 def test_predicted_is_the_first_candidate(translator: Translator) -> None:
     lengths = translator.model.predict_lengths(translator.encode(SOURCES, "de"), "de-en", 1)
-    made = translator.translate(SOURCES, "de-en", "left-to-right")
-    assert [[trajectory.length] for trajectory in made] == lengths
+    trajectories = translator.translate(SOURCES, "de-en", "left-to-right", length="predicted")
+    assert [[trajectory.length] for trajectory in trajectories] == lengths
+
+
+def test_one_default_length(translator: Translator) -> None:
+    assert DEFAULT_LENGTH == DecodingConfig().length == "candidates:4"
+    assert translator.translate(SOURCES, "de-en") == translator.translate(SOURCES, "de-en", length="candidates:4")
 
 
 def test_the_table_of_counts(vocabulary: Vocabulary) -> None:
     model = tiny(vocabulary)
-    with pytest.raises(InputError, match="no table of lengths"):
+    with pytest.raises(InputError, match="needs a model with a table of lengths"):
         Translator(model).translate(SOURCES, "de-en", length="table:2")
     model.length_table = LengthTable({"de-en": {10: [12, 11, 9]}})
     found = make_length("table:2").candidates(model, [np.arange(10), np.arange(8)], "de-en", None)
@@ -100,11 +166,78 @@ def test_gold_needs_references(translator: Translator) -> None:
 
 
 def test_a_given_length(translator: Translator) -> None:
-    made = translator.translate(SOURCES, "de-en", "left-to-right", length="fixed:7")
-    assert {trajectory.length for trajectory in made} == {7}
-    assert "|length:fixed:7|" in made[0].signature
+    trajectories = translator.translate(SOURCES, "de-en", "left-to-right", length="fixed:7")
+    assert {trajectory.length for trajectory in trajectories} == {7}
+    assert "|length:fixed:7|" in trajectories[0].signature
     with pytest.raises(InputError, match="length 63: the model has room for 62 subwords"):
         translator.translate(SOURCES, "de-en", length="fixed:63")
     for name in ("fixed", "fixed:", "fixed:0", "fixed:²", "candidates:²"):
         with pytest.raises(InputError, match="unknown length"):
             make_length(name)
+
+
+def test_wrong_directions(translator: Translator) -> None:
+    with pytest.raises(InputError, match="this model translates de-en, en-de"):
+        translator.translate(SOURCES, "de-fr")
+
+
+@pytest.mark.parametrize("schedule", ["one", 3, "threshold:0.2"])
+def test_a_callback_is_told_every_step(translator: Translator, schedule: str | int) -> None:
+    steps: list[Step] = []
+    trajectories = translator.translate(
+        SOURCES[:3], "de-en", "margin", schedule, length="predicted", on_step=steps.append, top_k=3
+    )
+    assert trajectories == translator.translate(SOURCES[:3], "de-en", "margin", schedule, length="predicted")
+    for number, trajectory in enumerate(trajectories):
+        own = [step for step in steps if step.sentence == number]
+        assert [step.step for step in own] == list(range(1, max(trajectory.steps) + 1))
+        still_masked = set(range(trajectory.length))
+        for step in own:
+            assert step.length == trajectory.length
+            assert set(step.candidates) == still_masked
+            for position, written in step.filled.items():
+                assert written.token == trajectory.tokens[position] == step.candidates[position][0].token
+                assert trajectory.steps[position] == step.step
+                assert np.log(written.probability) == pytest.approx(trajectory.logprobs[position], abs=1e-5)
+                assert len(step.candidates[position]) == 3
+            still_masked -= set(step.filled)
+        assert not still_masked
+
+
+class RedoFirst(Revision):
+    """Masks position 0 again after the second step."""
+
+    name = "redo-first"
+
+    def last_step(self, length: int) -> int:
+        return 2
+
+    def remask(self, state: RevisionState) -> Tensor:
+        again = torch.zeros_like(state.filled)
+        again[:, 0] = state.step == 2
+        return again
+
+
+def test_a_revised_trajectory_holds_every_write(translator: Translator) -> None:
+    [trajectory] = translator.translate(SOURCES[0], "de-en", "left-to-right", revision=RedoFirst(), length="predicted")
+    assert trajectory.writes is not None
+    assert [(write.position, write.step) for write in trajectory.writes[:3]] == [(0, 1), (1, 2), (0, 3)]
+    assert trajectory.steps[:3] == [3, 2, 4]
+    assert len(trajectory.writes) == trajectory.length + 1
+    assert Signature.parse(trajectory.signature)["revision"] == "redo-first"
+    assert anyorder.Trajectory.from_json(trajectory.to_json()) == trajectory
+
+
+def test_reprs_say_what_it_is(translator: Translator) -> None:
+    assert repr(translator).startswith("Translator('', directions=['de-en', 'en-de'], device='cpu')")
+    [trajectory] = translator.translate(SOURCES[0], "de-en", "margin")
+    assert repr(trajectory).startswith("Trajectory('")
+    assert "order='margin'" in repr(trajectory)
+
+
+def test_public_names_are_there() -> None:
+    assert set(anyorder.__all__) <= set(dir(anyorder))
+    for name in anyorder.__all__:
+        assert getattr(anyorder, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = anyorder.nothing

@@ -1,4 +1,7 @@
-"""What a person watching sees: bars on standard error when it is a terminal, nothing otherwise."""
+"""What a user sees while a command runs: progress bars on standard error if it is a terminal, nothing otherwise.
+
+Knows nothing of the work whose progress it shows.
+"""
 
 import os
 from collections.abc import Iterator
@@ -20,12 +23,13 @@ from rich.text import Text
 
 console = Console(stderr=True)
 WIDE = 160
+"""Columns of an output that is not a terminal."""
 
 
 class Screen(Console):
-    """Standard output. A reader that leaves early ends the command like any other (rich would exit with 1).
+    """Standard output with rich's formatting. A closed pipe raises `BrokenPipeError`, where rich would exit with 1.
 
-    A file or a pipe is wide: what is cut off there is lost.
+    A file or a pipe is wide, so that nothing is cut off.
     """
 
     def __init__(self) -> None:
@@ -38,12 +42,12 @@ class Screen(Console):
 
 
 def is_main_process() -> bool:
-    """True in the one process that may speak: the first of those that `accelerate launch` or `torchrun` started."""
+    """Whether this process prints and writes: the first one of those that `accelerate launch` or `torchrun` started."""
     return os.environ.get("RANK", "0") == "0"
 
 
 class Bar:
-    """One running bar."""
+    """One progress bar."""
 
     def __init__(self, progress: Progress, description: str, total: float | None):
         self._progress = progress
@@ -58,7 +62,7 @@ class Bar:
 
 @contextmanager
 def bar(description: str, total: float | None = None, unit: str = "") -> Iterator[Bar]:
-    """A bar for one stage of work; its rate is shown in `unit`s a second."""
+    """A bar for one stage of the work. With a `unit` it shows the rate per second."""
     columns = [
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -70,8 +74,8 @@ def bar(description: str, total: float | None = None, unit: str = "") -> Iterato
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     ]
-    quiet = not (console.is_terminal and is_main_process())
-    with Progress(*columns, console=console, disable=quiet, transient=True) as progress:
+    visible = console.is_terminal and is_main_process()
+    with Progress(*columns, console=console, disable=not visible, transient=True) as progress:
         yield Bar(progress, description, total)
 
 

@@ -1,22 +1,41 @@
-"""The library's front door: text in, trajectories out."""
+"""The library's front door: text in, trajectories out. The one decode path of the library, the command line, the
+explorer and validation."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from anyorder.data.text import Text
-from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.callbacks import TOP_K, Step, step_callback
+from anyorder.decoding.config import AUTO, BoundDecoding, DecodingConfig
 from anyorder.decoding.distributed import decode_distributed
-from anyorder.decoding.engine import Hypothesis, Request
-from anyorder.decoding.trajectory import Trajectory
+from anyorder.decoding.lengths import DEFAULT_LENGTH
+from anyorder.decoding.revision import Revision
+from anyorder.decoding.schedules import Schedule
+from anyorder.decoding.state import Hypothesis
+from anyorder.decoding.trajectory import Trajectory, Write
+from anyorder.device import inference_dtype, resolve_device
 from anyorder.errors import InputError
 from anyorder.models.translation import TranslationModel
 from anyorder.orders import Order
-from anyorder.orders.learned import default_order
+
+CHUNK = 4096
+"""Sentences that are decoded before the first of them is handed out: sorted by length they fill batches well."""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence to translate, encoded."""
+
+    text: str
+    ids: np.ndarray
+    """Subwords, without delimiters."""
+    reference_length: int | None = None
+    """Subwords of its reference, for the length rule `gold`."""
 
 
 def load(name: str | Path, device: str | torch.device = "auto") -> "Translator":
@@ -24,10 +43,8 @@ def load(name: str | Path, device: str | torch.device = "auto") -> "Translator":
 
     On CUDA it runs in bfloat16, on the CPU in float32.
     """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
-    return Translator(TranslationModel.from_pretrained(name, device, dtype))
+    device = resolve_device(device)
+    return Translator(TranslationModel.from_pretrained(name, device, inference_dtype(device)))
 
 
 class Translator:
@@ -36,130 +53,211 @@ class Translator:
     def __init__(self, model: TranslationModel):
         self.model = model
 
+    def __repr__(self) -> str:
+        directions = self.model.config.directions
+        return f"Translator({self.model.name!r}, directions={directions}, device='{self.model.device}')"
+
+    def direction_languages(self, direction: str) -> tuple[str, str]:
+        """Source and target language of a direction such as `de-en`."""
+        return self.model.languages(direction)
+
     def translate(
         self,
-        texts: Sequence[str],
+        texts: str | Sequence[str],
         direction: str,
         order: str | Order | None = None,
-        budget: str | int = "one",
-        length: str = "predicted",
+        schedule: str | int | Schedule = "one",
+        length: str = DEFAULT_LENGTH,
         references: Sequence[str] | None = None,
         seed: int = 1,
         batch_tokens: int | None = None,
+        revision: str | Revision = "none",
+        on_step: Callable[[Step], None] | None = None,
+        top_k: int = TOP_K,
     ) -> list[Trajectory]:
         """Translate sentences.
 
         Args:
-            texts: Plain sentences. An empty one gives an empty translation.
+            texts: Plain sentences, or one. An empty one gives an empty translation.
             direction: Source and target language, such as `de-en`.
             order: Which position is filled next, by name (`margin`, `outer-in:stride=2`) or as an `Order`; the model's
                 learned order if not given, or `margin` where it has none.
-            budget: Positions filled in one step: `one` or a number.
+            schedule: How many positions a step fills: `one`, a number, or `threshold:0.9`.
             length: How the target's length is found: `gold`, `predicted`, `candidates:N`, `table:N` or `fixed:N`.
             references: Reference translations, for `length="gold"`.
-            seed: For orders that draw hash_uniform.
+            seed: For random orders.
             batch_tokens: Target tokens under way together; results do not depend on it.
+            revision: Which filled positions are masked again after a step.
+            on_step: Called for every sentence and step with what was filled and the top candidates.
+            top_k: How many candidates it is told.
         """
-        order = order or default_order(self.model, direction)
-        how = DecodingConfig.of(order, budget, length, seed, batch_tokens)
-        source, target = direction_languages(self.model, direction)
-        gold = None
-        if references is not None:
-            if len(references) != len(texts):
-                raise InputError(f"{len(texts)} sentences but {len(references)} references")
-            gold = [len(ids) for ids in self.encode(references, target, "reference")]
-        return self.decode(texts, self.encode(texts, source), direction, how, gold)
+        texts = [texts] if isinstance(texts, str) else texts
+        if isinstance(references, str):
+            references = [references]
+        if references is not None and len(references) != len(texts):
+            raise InputError(f"{len(texts)} sentences but {len(references)} references")
+        config = DecodingConfig(AUTO if order is None else order, schedule, revision, length, seed, batch_tokens)
+        return list(self.stream(texts, direction, config, references, on_step=on_step, top_k=top_k))
 
-    def encode(
-        self, texts: Sequence[str], language: str, where: str = "input", first_line: int = 1
-    ) -> list[np.ndarray]:
+    def stream(
+        self,
+        texts: Iterable[str],
+        direction: str,
+        config: DecodingConfig | None = None,
+        references: Iterable[str] | None = None,
+        on_progress: Callable[[int], None] = lambda sentences: None,
+        on_step: Callable[[Step], None] | None = None,
+        top_k: int = TOP_K,
+        source_name: str = "input",
+        reference_name: str = "reference",
+    ) -> Iterator[Trajectory]:
+        """Translate any number of sentences in bounded memory.
+
+        Args:
+            texts: Plain sentences.
+            direction: Source and target language, such as `de-en`.
+            config: How to decode.
+            references: As many reference translations, for the length rule `gold`.
+            on_progress: Called with the number of hypotheses that were finished.
+            on_step: See `translate`.
+            top_k: See `translate`.
+            source_name: What messages call the sentences, such as a file.
+            reference_name: What messages call the references.
+        """
+        source, target = self.model.languages(direction)
+        sentences = self._sentences(texts, references, source, target, source_name, reference_name)
+        return self.decode(sentences, direction, config or DecodingConfig(), on_progress, on_step, top_k)
+
+    def _sentences(
+        self,
+        texts: Iterable[str],
+        references: Iterable[str] | None,
+        source: str,
+        target: str,
+        source_name: str,
+        reference_name: str,
+    ) -> Iterator[Sentence]:
+        """Sentences encoded a chunk at a time; an `InputError` if there are not as many references."""
+        lines, line = iter(texts), 1
+        reference_lines = None if references is None else iter(references)
+        while chunk := list(islice(lines, CHUNK)):
+            lengths: list[int | None] = [None] * len(chunk)
+            if reference_lines is not None:
+                held = list(islice(reference_lines, len(chunk)))
+                if len(held) < len(chunk):
+                    raise InputError(f"{source_name} has more lines than {reference_name}")
+                lengths = [len(ids) for ids in self.encode(held, target, reference_name, line)]
+            for text, ids, length in zip(chunk, self.encode(chunk, source, source_name, line), lengths, strict=True):
+                yield Sentence(text, ids, length)
+            line += len(chunk)
+        if reference_lines is not None and next(reference_lines, None) is not None:
+            raise InputError(f"{source_name} has fewer lines than {reference_name}")
+
+    def encode(self, texts: Sequence[str], language: str, name: str = "input", first_line: int = 1) -> list[np.ndarray]:
         """Subword ids of plain sentences; an `InputError` names the line that the model has no room for."""
-        encoded = [np.array(ids, np.int64) for ids in self.model.vocabulary.encode(self.words(texts, language))]
-        self.check_room([len(ids) for ids in encoded], range(first_line, first_line + len(encoded)), where)
+        encoded = self.model.encode(texts, language)
+        self.check_lengths([len(ids) for ids in encoded], range(first_line, first_line + len(encoded)), name)
         return encoded
 
-    def check_room(self, lengths: Iterable[int], lines: Iterable[int], where: str) -> None:
+    def check_lengths(self, lengths: Iterable[int], lines: Iterable[int], name: str) -> None:
         """An `InputError` for the first line that has more subwords than the model has positions."""
-        room = self.model.config.transformer.max_positions - 2
         for length, line in zip(lengths, lines, strict=True):
-            if length > room:
-                raise InputError(f"{where}, line {line}: {length} subwords, the model has room for {room}")
+            if length > self.model.max_length:
+                room = self.model.max_length
+                raise InputError(f"{name}, line {line}: {length} subwords, the model has room for {room}")
 
     def words(self, texts: Sequence[str], language: str) -> list[str]:
-        """Plain sentences as lines of words."""
-        text = self._text[language]
-        return [text.words(line) for line in texts]
+        """Plain sentences as lines of words separated by spaces."""
+        return self.model.words(texts, language)
 
     def decode(
         self,
-        texts: Sequence[str],
-        sources: Sequence[np.ndarray],
+        sentences: Iterable[Sentence],
         direction: str,
-        how: DecodingConfig,
-        gold: Sequence[int] | None = None,
-        advance: Callable[[int], None] = lambda sentences: None,
-    ) -> list[Trajectory]:
-        """`translate` for sentences that are already encoded. gold: lengths of the references."""
-        how = how.with_order(how.order.bind(self.model, direction))
-        filled = self.fill(sources, direction, how, gold, advance)
-        vocabulary, made = self.model.vocabulary, how.signature
-        return [
-            Trajectory(
-                source=source,
-                text=text,
-                tokens=vocabulary.pieces(one.ids),
-                steps=one.steps.tolist(),
-                logprobs=[round(float(value), 6) for value in one.logprobs],
-                order=how.order.name,
-                length=len(one.ids),
-                signature=made,
-            )
-            for source, text, one in zip(texts, self.sentences(filled, direction), filled, strict=True)
-        ]
+        config: DecodingConfig,
+        on_progress: Callable[[int], None] = lambda sentences: None,
+        on_step: Callable[[Step], None] | None = None,
+        top_k: int = TOP_K,
+    ) -> Iterator[Trajectory]:
+        """Translate sentences that are already encoded."""
+        decoding = config.bind(self.model, direction)
+        signature = str(decoding.signature)
+        remaining, first = iter(sentences), 0
+        while chunk := list(islice(remaining, CHUNK)):
+            hypotheses = self._decode_chunk(chunk, first, direction, decoding, on_progress, on_step, top_k)
+            for sentence, hypothesis in zip(chunk, hypotheses, strict=True):
+                yield self._trajectory(
+                    sentence, hypothesis, direction, decoding.order.name or decoding.order.identity, signature
+                )
+            first += len(chunk)
 
-    def fill(
+    def _decode_chunk(
         self,
-        sources: Sequence[np.ndarray],
+        sentences: Sequence[Sentence],
+        first: int,
         direction: str,
-        how: DecodingConfig,
-        gold: Sequence[int] | None = None,
-        advance: Callable[[int], None] = lambda sentences: None,
+        decoding: BoundDecoding,
+        on_progress: Callable[[int], None],
+        on_step: Callable[[Step], None] | None,
+        top_k: int,
     ) -> list[Hypothesis]:
-        """The ids, steps and log-probabilities that `decode` makes trajectories of."""
-        present = [i for i, ids in enumerate(sources) if len(ids) and (gold is None or gold[i])]
-        candidates = how.length.candidates(
-            self.model, [sources[i] for i in present], direction, None if gold is None else [gold[i] for i in present]
+        """Of every sentence the hypothesis with the best mean log-probability. first: the number of the first one."""
+        present = [i for i, sentence in enumerate(sentences) if len(sentence.ids) and sentence.reference_length != 0]
+        gold = [sentences[i].reference_length for i in present]
+        candidates = decoding.length.candidates(
+            self.model,
+            [sentences[i].ids for i in present],
+            direction,
+            None if any(length is None for length in gold) else gold,  # type: ignore[arg-type]
         )
-        asked = [(i, length) for i, lengths in zip(present, candidates, strict=True) for length in lengths]
-        requests = [Request(sources[i], length, sentence_key(how.seed, sources[i], length)) for i, length in asked]
-        order = how.order.bind(self.model, direction)
-        filled = decode_distributed(self.model, requests, direction, order, how.budget, how.batch_tokens, advance)
+        tried = [(i, length) for i, lengths in zip(present, candidates, strict=True) for length in lengths]
+        canvases = [
+            self.model.blank_canvas(
+                sentences[i].ids, length, direction, sentence_key(decoding.seed, sentences[i].ids, length)
+            )
+            for i, length in tried
+        ]
+        callback = on_step and step_callback(self.model, canvases, [first + i for i, _ in tried], on_step, top_k)
+        hypotheses = decode_distributed(self.model, canvases, decoding, on_progress, callback)
         best: dict[int, Hypothesis] = {}
-        for (i, _), one in zip(asked, filled, strict=True):
-            if i not in best or one.logprobs.mean() > best[i].logprobs.mean():
-                best[i] = one
-        return [best.get(i, _NOTHING) for i in range(len(sources))]
+        for (i, _), hypothesis in zip(tried, hypotheses, strict=True):
+            if i not in best or hypothesis.logprobs.mean() > best[i].logprobs.mean():
+                best[i] = hypothesis
+        return [best.get(i, _EMPTY) for i in range(len(sentences))]
 
-    def sentences(self, filled: Sequence[Hypothesis], direction: str) -> list[str]:
-        """Finished targets as a reader expects them."""
-        text = self._text[direction_languages(self.model, direction)[1]]
-        return [text.sentence(self.model.vocabulary.words(one.ids)) for one in filled]
-
-    @cached_property
-    def _text(self) -> dict[str, Text]:
-        config = self.model.config
-        return {language: Text(language, config.text) for language in config.languages}
-
-
-_NOTHING = Hypothesis(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
+    def _trajectory(
+        self, sentence: Sentence, hypothesis: Hypothesis, direction: str, order: str, signature: str
+    ) -> Trajectory:
+        to_tokens = self.model.to_tokens
+        writes = None
+        if hypothesis.writes is not None:
+            writes = [
+                Write(position, step, to_tokens([token])[0], round(logprob, 6))
+                for position, step, token, logprob in hypothesis.writes
+            ]
+        return Trajectory(
+            source=sentence.text,
+            text=self.model.to_text(hypothesis.ids, direction),
+            tokens=to_tokens(hypothesis.ids),
+            steps=hypothesis.steps.tolist(),
+            logprobs=[round(float(value), 6) for value in hypothesis.logprobs],
+            order=order,
+            length=len(hypothesis.ids),
+            signature=signature,
+            model=self.model.name,
+            task=direction,
+            writes=writes,
+        )
 
 
 def direction_languages(model: TranslationModel, direction: str) -> tuple[str, str]:
-    source, target = model.config.direction(direction)
-    return model.config.languages[source], model.config.languages[target]
+    return model.languages(direction)
+
+
+_EMPTY = Hypothesis(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
 
 
 def sentence_key(seed: int, source: np.ndarray, length: int) -> int:
-    """A number for the sentence: whatever batch or process it comes in, it draws the same hash_uniform."""
+    """A number for the sentence: whatever batch or process it comes in, it gets the same random order."""
     digest = hashlib.blake2b(source.astype("<i8").tobytes(), digest_size=8, key=f"{seed}/{length}".encode())
     return int.from_bytes(digest.digest(), "little", signed=True)

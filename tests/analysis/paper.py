@@ -1,7 +1,7 @@
 """The three sentences whose order the paper prints step by step.
 
-Brackets tell the order within rows of the tables: a run that is bracketed alone was not entered from its neighbour. In
-the second one it stays open whether 'At' was filled before or after 'same time , Aff@@'.
+Brackets show the order within rows of the tables: a run that is bracketed alone was not entered from its neighbor. In
+the second sentence it is unclear whether 'At' was filled before or after 'same time , Aff@@'.
 """
 
 from typing import NamedTuple

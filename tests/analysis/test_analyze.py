@@ -1,15 +1,17 @@
-"""Whole test sets: values against sums by hand, intervals and nulls that cover what they should, the form of the JSON."""
+"""Whole test sets: values against sums by hand, intervals and nulls that cover what they should, the JSON format."""
 
 import json
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from anyorder.analysis import order_metrics
-from anyorder.analysis.analyze import BINS, Analysis, analyze
+from anyorder.analysis.analyze import Analysis, analyze
 from anyorder.analysis.linguistics import Annotation
+from anyorder.analysis.system_metrics import BINS
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from tests.analysis.paper import AFFLECK, MOSTLY_LEFT_TO_RIGHT, TEARGAS
@@ -24,6 +26,9 @@ NAMES = """
 WORDS = ["the", "gas", "of", "use@@", "ful", "and", "tear", "people", "are", "cry@@", "ing", "after", "it"]
 
 
+measure = partial(analyze, tagger="none")
+
+
 def sentence(steps: list[int], tokens: list[str] | None = None, source: str = "s") -> Trajectory:
     tokens = tokens or [*(WORDS[i % len(WORDS)] for i in range(len(steps) - 1)), "."]
     text = " ".join(tokens).replace("@@ ", "")
@@ -32,25 +37,26 @@ def sentence(steps: list[int], tokens: list[str] | None = None, source: str = "s
 
 def corpus(count: int, order: str, seed: int = 0) -> list[Trajectory]:
     random = np.random.default_rng(seed)
-    made = []
+    trajectories = []
     for length in random.integers(2, 30, count):
         steps = random.permutation(length) + 1 if order == "random" else getattr(order_metrics, order)(length)
         tokens = [*random.choice(WORDS, length - 1).tolist(), "."]
-        made.append(sentence(steps.tolist(), tokens))
-    return made
+        trajectories.append(sentence(steps.tolist(), tokens))
+    return trajectories
 
 
 @pytest.fixture(scope="module")
 def analysis() -> Analysis:
     systems = {name: corpus(120, name) for name in ("left_to_right", "outer_in", "random")}
-    return analyze(systems, references=["the gas of useful people ."] * 120, samples=300, draws=40)
+    return measure(systems, references=["the gas of useful people ."] * 120, samples=300, null_samples=40)
 
 
-def test_json_has_the_agreed_form(analysis: Analysis) -> None:
-    told = json.loads(json.dumps(analysis.as_json(), allow_nan=False))
-    assert (told["format"], told["sentences"]) == (1, 120)
-    assert [one["name"] for one in told["systems"]] == ["left_to_right", "outer_in", "random"]
-    for one in told["systems"]:
+def test_json_has_the_agreed_format(analysis: Analysis) -> None:
+    record = json.loads(json.dumps(analysis.as_json(), allow_nan=False))
+    assert (record["format"], record["sentences"]) == (1, 120)
+    assert repr(analysis) == "Analysis(sentences=120, systems=['left_to_right', 'outer_in', 'random'])"
+    assert [one["name"] for one in record["systems"]] == ["left_to_right", "outer_in", "random"]
+    for one in record["systems"]:
         assert one["signature"] == "order:some"
         assert {name.strip() for name in NAMES.split(",")} <= set(one["figures"])
         for name, figure in one["figures"].items():
@@ -64,13 +70,13 @@ def test_json_has_the_agreed_form(analysis: Analysis) -> None:
         assert list(one["jumps"]) == [str(i) for i in range(-10, 11) if i]
         assert sum(one["jumps"].values()) == pytest.approx(1, abs=1e-4)
         assert one["by_tag"] is None
-    for name, systems in told["per_sentence"].items():
+    for name, systems in record["per_sentence"].items():
         assert [len(values) for values in systems] == [120] * 3, name
-    assert {"label", "edge share", "kendall outer-in", "sentence bleu"} <= set(told["per_sentence"])
+    assert {"label", "edge share", "kendall outer-in", "sentence bleu"} <= set(record["per_sentence"])
 
 
-def test_pure_orders_have_the_figures_they_must(analysis: Analysis) -> None:
-    left, outer, random = (one.figures for one in analysis.systems)
+def test_pure_orders_have_the_expected_metrics(analysis: Analysis) -> None:
+    left, outer, random = (one.metrics for one in analysis.systems)
     for name in ("kendall left-to-right", "spearman left-to-right", "edge share", "adjacent share", "mean jump",
                  "local ar-ness@4", "global ar-ness@1", "left-to-right share"):  # fmt: skip
         assert (left[name].value, left[name].low, left[name].high) == (1, 1, 1), name
@@ -90,9 +96,9 @@ def test_pure_orders_have_the_figures_they_must(analysis: Analysis) -> None:
         assert not left[name].null_low <= left[name].value <= left[name].null_high
 
 
-def test_null_is_what_is_known_of_random_orders() -> None:
-    made = [sentence(order_metrics.left_to_right(6).tolist()) for _ in range(200)]
-    figures = analyze({"six": made}, samples=50, draws=60).systems[0].figures
+def test_null_equals_the_expectation_over_random_orders() -> None:
+    trajectories = [sentence(order_metrics.left_to_right(6).tolist()) for _ in range(200)]
+    metrics = measure({"six": trajectories}, samples=50, null_samples=60).systems[0].metrics
     expected = {
         "kendall left-to-right": 0,
         "spearman outer-in": 0,
@@ -106,41 +112,41 @@ def test_null_is_what_is_known_of_random_orders() -> None:
         "suffixes last": 1 / 3,
     }
     for name, value in expected.items():
-        figure = figures[name]
+        figure = metrics[name]
         assert figure.null == pytest.approx(value, abs=0.02), name
         assert figure.null_low <= figure.null <= figure.null_high
 
 
 def test_counts_steps_or_sentences() -> None:
-    made = [sentence(one.steps, one.tokens) for one in (TEARGAS, AFFLECK, MOSTLY_LEFT_TO_RIGHT)]
-    one = analyze({"paper": made}, samples=50, draws=5)
-    figures = one.systems[0].figures
-    assert figures["edge share"].value == pytest.approx((19 + 14 + 14) / 62, abs=1e-6)
-    taus = [float(order_metrics.kendall(s.steps, order_metrics.outer_in(s.length))) for s in made]
-    assert figures["kendall outer-in"].value == pytest.approx(sum(taus) / 3, abs=1e-6)
+    trajectories = [sentence(one.steps, one.tokens) for one in (TEARGAS, AFFLECK, MOSTLY_LEFT_TO_RIGHT)]
+    one = measure({"paper": trajectories}, samples=50, null_samples=5)
+    metrics = one.systems[0].metrics
+    assert metrics["edge share"].value == pytest.approx((19 + 14 + 14) / 62, abs=1e-6)
+    taus = [float(order_metrics.kendall(s.steps, order_metrics.outer_in(s.length))) for s in trajectories]
+    assert metrics["kendall outer-in"].value == pytest.approx(sum(taus) / 3, abs=1e-6)
     assert one.systems[0].labels == {"outer-to-inner": pytest.approx(2 / 3, abs=1e-5), "left-to-right": pytest.approx(1 / 3, abs=1e-5),
                                      "right-to-left": 0, "inner-to-outer": 0, "other": 0}  # fmt: skip
     assert one.per_sentence["label"] == [[0, 0, 1]]
     assert one.per_sentence["edge share"][0] == pytest.approx([19 / 20, 14 / 22, 14 / 20], abs=1e-4)
-    assert (figures["suffix last share"].value, figures["suffix last share"].count) == (0.5, 2)
-    assert figures["punctuation first share"].value == 0
+    assert (metrics["suffix last share"].value, metrics["suffix last share"].count) == (0.5, 2)
+    assert metrics["punctuation first share"].value == 0
 
 
 def test_final_punctuation_first() -> None:
-    made = [sentence([2, 3, 1]), sentence([2, 3, 1], ["a", "b", "c"]), sentence([1, 2, 3]), sentence([1])]
-    figures = analyze({"one": made}, samples=20, draws=5).systems[0].figures
-    assert (figures["punctuation first share"].value, figures["punctuation first share"].count) == (
+    trajectories = [sentence([2, 3, 1]), sentence([2, 3, 1], ["a", "b", "c"]), sentence([1, 2, 3]), sentence([1])]
+    metrics = measure({"one": trajectories}, samples=20, null_samples=5).systems[0].metrics
+    assert (metrics["punctuation first share"].value, metrics["punctuation first share"].count) == (
         pytest.approx(1 / 3, abs=1e-6),
         3,
     )
-    assert figures["left-to-right share"].value == pytest.approx(1 / 3, abs=1e-6)
+    assert metrics["left-to-right share"].value == pytest.approx(1 / 3, abs=1e-6)
 
 
-def test_the_interval_is_that_of_the_mean() -> None:
+def test_the_interval_is_the_standard_error_of_the_mean() -> None:
     random = np.random.default_rng(1)
-    made = [sentence((random.permutation(10) + 1).tolist()) for _ in range(400)]
-    figure = analyze({"one": made}, samples=2000, draws=2).systems[0].figures["kendall left-to-right"]
-    taus = [float(order_metrics.kendall(one.steps, order_metrics.left_to_right(10))) for one in made]
+    trajectories = [sentence((random.permutation(10) + 1).tolist()) for _ in range(400)]
+    figure = measure({"one": trajectories}, samples=2000, null_samples=2).systems[0].metrics["kendall left-to-right"]
+    taus = [float(order_metrics.kendall(one.steps, order_metrics.left_to_right(10))) for one in trajectories]
     half = 1.96 * np.std(taus) / np.sqrt(len(taus))
     assert figure.high - figure.low == pytest.approx(2 * half, rel=0.1)
 
@@ -149,73 +155,103 @@ def test_systems_are_compared_sentence_by_sentence() -> None:
     """The interval of a difference is that of the mean of the sentences' differences, not of two separate means."""
     random = np.random.default_rng(1)
     one = [sentence((random.permutation(10) + 1).tolist()) for _ in range(400)]
-    two = [sentence(made.steps if i % 4 else list(range(1, 11))) for i, made in enumerate(one)]
-    first, second, same = analyze({"one": one, "two": two, "same": one}, samples=2000, draws=2).systems
-    figure = second.figures["kendall left-to-right"]
+    two = [sentence(trajectory.steps if i % 4 else list(range(1, 11))) for i, trajectory in enumerate(one)]
+    first, second, same = measure({"one": one, "two": two, "same": one}, samples=2000, null_samples=2).systems
+    figure = second.metrics["kendall left-to-right"]
     taus = [
-        [float(order_metrics.kendall(made.steps, order_metrics.left_to_right(10))) for made in system]
+        [float(order_metrics.kendall(trajectory.steps, order_metrics.left_to_right(10))) for trajectory in system]
         for system in (one, two)
     ]
     apart = np.subtract(*taus[::-1])
     half = 1.96 * np.std(apart) / np.sqrt(len(apart))
     assert figure.difference == pytest.approx(np.mean(apart), abs=1e-5)
     assert figure.difference_high - figure.difference_low == pytest.approx(2 * half, rel=0.1)
-    assert first.figures["edge share"].difference is None
-    for told in same.figures.values():
-        assert (told.difference, told.difference_low, told.difference_high) in ((0, 0, 0), (None, None, None))
+    assert first.metrics["edge share"].difference is None
+    for metric in same.metrics.values():
+        assert (metric.difference, metric.difference_low, metric.difference_high) in ((0, 0, 0), (None, None, None))
 
 
-def test_results_follow_from_the_seed() -> None:
+def test_results_are_determined_by_the_seed() -> None:
     systems = {"a": corpus(30, "random")}
-    first, again, other = (analyze(systems, samples=50, draws=5, seed=seed).as_json() for seed in (1, 1, 2))
+    first, again, other = (measure(systems, samples=50, null_samples=5, seed=seed).as_json() for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
 
-def test_a_system_is_measured_alike_in_any_company() -> None:
+def test_metrics_do_not_depend_on_the_other_systems() -> None:
     one, two = corpus(30, "random"), corpus(30, "outer_in")
-    alone, together = analyze({"a": one}, samples=50, draws=5), analyze({"b": two, "a": one}, samples=50, draws=5)
+    alone, together = (
+        measure({"a": one}, samples=50, null_samples=5),
+        measure({"b": two, "a": one}, samples=50, null_samples=5),
+    )
     skip = "frequency correlation"  # of all outputs together
     nothing = {"difference": None, "difference_low": None, "difference_high": None}
-    assert {k: v for k, v in alone.systems[0].figures.items() if k != skip} == {
-        k: replace(v, **nothing) for k, v in together.systems[1].figures.items() if k != skip
+    assert {k: v for k, v in alone.systems[0].metrics.items() if k != skip} == {
+        k: replace(v, **nothing) for k, v in together.systems[1].metrics.items() if k != skip
     }
 
 
 def test_degenerate_sentences() -> None:
-    made = [sentence([1], ["."]), Trajectory("s", "", [], [], [], "o", 0, ""), sentence([1, 1, 1]), sentence([1])]
-    told = analyze({"one": made}, references=["a"] * 4, samples=20, draws=3).as_json()
-    json.dumps(told, allow_nan=False)
-    figures = told["systems"][0]["figures"]
-    assert figures["kendall left-to-right"] == {**dict.fromkeys(figures["edge share"]), "count": 0}
-    assert told["per_sentence"]["kendall left-to-right"] == [[None] * 4]
-    assert told["per_sentence"]["label"] == [[4] * 4]
+    trajectories = [
+        sentence([1], ["."]),
+        Trajectory("s", "", [], [], [], "o", 0, ""),
+        sentence([1, 1, 1]),
+        sentence([1]),
+    ]
+    record = measure({"one": trajectories}, references=["a"] * 4, samples=20, null_samples=3).as_json()
+    json.dumps(record, allow_nan=False)
+    metrics = record["systems"][0]["figures"]
+    assert metrics["kendall left-to-right"] == {**dict.fromkeys(metrics["edge share"]), "count": 0}
+    assert record["per_sentence"]["kendall left-to-right"] == [[None] * 4]
+    assert record["per_sentence"]["label"] == [[4] * 4]
     with pytest.raises(InputError, match="one has no sentences but empty ones"):
-        analyze({"one": made[1:2]}, samples=20, draws=3)
+        measure({"one": trajectories[1:2]}, samples=20, null_samples=3)
 
 
 def test_tags_and_constituents_are_measured_where_there_is_a_parser() -> None:
     def parser(sentences: list[list[str]]) -> list[Annotation]:
         return [Annotation(["NOUN"] * 2 + ["PUNCT"], [(0, 2)]) for _ in sentences]
 
-    made = [sentence([1, 2, 3], ["a", "b", "."]), sentence([1, 3, 2], ["a", "b", "."])]
-    result = analyze({"one": made}, parser=parser, samples=20, draws=200, notes=["told"])
-    figures, by_tag = result.systems[0].figures, result.systems[0].by_tag
-    assert figures["constituent share"].value == 0.5
-    assert figures["constituent share"].null == pytest.approx(2 / 3, abs=0.1)
+    trajectories = [sentence([1, 2, 3], ["a", "b", "."]), sentence([1, 3, 2], ["a", "b", "."])]
+    result = analyze({"one": trajectories}, tagger=parser, samples=20, null_samples=200)
+    metrics, by_tag = result.systems[0].metrics, result.systems[0].by_tag
+    assert metrics["constituent share"].value == 0.5
+    assert metrics["constituent share"].null == pytest.approx(2 / 3, abs=0.1)
     assert by_tag is not None
     assert by_tag["PUNCT"].value == pytest.approx((5 / 6 + 3 / 6) / 2, abs=1e-5)
-    assert figures["content word step"].value == pytest.approx((1 + 3 + 1 + 5) / 6 / 4, abs=1e-5)
-    assert result.notes == ["told"]
+    assert metrics["content word step"].value == pytest.approx((1 + 3 + 1 + 5) / 6 / 4, abs=1e-5)
+    assert result.notes == []
+
+
+def test_the_tagger_is_chosen_by_name() -> None:
+    german = [sentence([1, 2, 3], ["das", "Ende", "."])]
+    result = analyze({"one": german}, samples=20, null_samples=2)
+    assert result.systems[0].by_tag is None
+    assert "does not look English" in result.notes[0]
+    assert measure({"one": german}, samples=20, null_samples=2).notes == []
+    with pytest.raises(InputError, match="tagger xx_nothing: "):
+        analyze({"one": german}, tagger="xx_nothing", samples=20, null_samples=2)
+
+
+def test_one_system_needs_no_name() -> None:
+    trajectories = corpus(5, "outer_in")
+    named = measure({"some": trajectories}, samples=20, null_samples=2)
+    assert measure(trajectories, samples=20, null_samples=2) == named
+
+
+@pytest.mark.parametrize(("option", "value"), [("samples", 19), ("null_samples", 0)])
+def test_numbers_out_of_bounds(option: str, value: int) -> None:
+    with pytest.raises(InputError, match=rf"^{option} {value}: expected a number of at least"):
+        measure(corpus(3, "random"), **{option: value})
 
 
 def test_trees_of_some_sentences() -> None:
-    made = [sentence([1, 2, 3], ["a", "b", "."]), sentence([1, 3, 2], ["c", "b", "."])]
-    result = analyze({"one": made}, trees={"ab.": frozenset({(0, 2)})}, samples=20, draws=3)
-    assert result.systems[0].figures["constituent share"].count == 1
+    trajectories = [sentence([1, 2, 3], ["a", "b", "."]), sentence([1, 3, 2], ["c", "b", "."])]
+    result = measure({"one": trajectories}, trees={"ab.": frozenset({(0, 2)})}, samples=20, null_samples=3)
+    assert result.systems[0].metrics["constituent share"].count == 1
     assert result.notes == ["only 1 of 2 sentences have a tree"]
     with pytest.raises(InputError, match="no tree has the words of any sentence"):
-        analyze({"one": made}, trees={"x": frozenset()}, samples=20, draws=3)
+        measure({"one": trajectories}, trees={"x": frozenset()}, samples=20, null_samples=3)
 
 
 def test_systems_that_do_not_fit_together() -> None:
@@ -232,13 +268,15 @@ def test_systems_that_do_not_fit_together() -> None:
         ({"a": one}, ["x"], "a has 2 sentences but there are 1 references"),
     ]:
         with pytest.raises(InputError, match=expected):
-            analyze(systems, references)
-    analyze({"a": one, "b": [sentence([1, 2], source="")] * 2}, samples=20, draws=2)  # who knows of what
+            measure(systems, references)
+    measure(
+        {"a": one, "b": [sentence([1, 2], source="")] * 2}, samples=20, null_samples=2
+    )  # a trajectory without a source may be of any sentence
 
 
 @pytest.mark.slow
 def test_three_thousand_sentences_take_seconds() -> None:
-    made = corpus(3000, "random")
+    trajectories = corpus(3000, "random")
     start = time.process_time()
-    analyze({"one": made})
+    measure({"one": trajectories})
     assert time.process_time() - start < 8

@@ -25,12 +25,12 @@ def ranks_of(steps: list[list[int]]) -> Ranks:
     )
 
 
-def shares(own: linguistics.Sum) -> tuple[list[float], list[float]]:
-    return own[0][0].tolist(), own[1].tolist()
+def shares(ratio: linguistics.Ratio) -> tuple[list[float], list[float]]:
+    return ratio[0][0].tolist(), ratio[1].tolist()
 
 
 def test_suffixes_of_the_papers_sentences() -> None:
-    """'x' of 'Afflex' was filled after both neighbours, 'le@@' was not; the last sentence has four suffixes, none so."""
+    """'x' of 'Afflex' was filled after both neighbors, 'le@@' was not; of the last sentence's suffixes none was."""
     text = Text([one.tokens for one in PRINTED])
     sentences, suffixes = linguistics.suffixes_last(text, ranks_of([one.steps for one in PRINTED]))
     assert shares(sentences) == ([0, 1, 0], [0, 1, 1])
@@ -41,9 +41,9 @@ def test_suffixes_of_the_papers_sentences() -> None:
 def test_suffixes_as_defined(sentences: list[list[tuple[str, int]]]) -> None:
     tokens, steps = ([[pair[i] for pair in one] for one in sentences] for i in (0, 1))
     by_sentence, by_suffix = linguistics.suffixes_last(Text(tokens), ranks_of(steps))
-    for number, (words, own) in enumerate(zip(tokens, steps, strict=True)):
+    for number, (words, order) in enumerate(zip(tokens, steps, strict=True)):
         places = [i for i in range(1, len(words) - 1) if words[i - 1].endswith("@@")]
-        late = [i for i in places if own[i] > own[i - 1] and own[i] > own[i + 1]]
+        late = [i for i in places if order[i] > order[i - 1] and order[i] > order[i + 1]]
         assert (by_suffix[0][0, number], by_suffix[1][number]) == (len(late), len(places))
         assert (by_sentence[0][0, number], by_sentence[1][number]) == (bool(late), bool(places))
 
@@ -65,15 +65,15 @@ def test_constituents_as_defined(sentences: list[list[tuple[str, int]]], data: s
     for one in steps:
         possible = [(a, b) for a in range(len(one)) for b in range(a + 2, len(one) + 1)]
         spans.append(data.draw(st.lists(st.sampled_from(possible), max_size=3)) if possible else [])
-    text = Text([["a"] * len(one) for one in steps], [Annotation(None, own) for own in spans])
+    text = Text([["a"] * len(one) for one in steps], [Annotation(None, constituents) for constituents in spans])
     found = linguistics.constituents_at_once(text, ranks_of(steps))
     assert found is not None
-    for number, (one, own) in enumerate(zip(steps, spans, strict=True)):
+    for number, (one, constituents) in enumerate(zip(steps, spans, strict=True)):
         at_once = 0
-        for a, b in own:
+        for a, b in constituents:
             window = range(min(one[a:b]), max(one[a:b]) + 1)
             at_once += not any(one[i] in window for i in range(len(one)) if not a <= i < b)
-        assert (found[1][0][0, number], found[1][1][number]) == (at_once, len(own))
+        assert (found[1][0][0, number], found[1][1][number]) == (at_once, len(constituents))
         assert found[0][0][0, number] == (at_once > 0)
 
 
@@ -103,12 +103,12 @@ def test_repetitions() -> None:
     words = [["after", "using", "tear", "gas", "gas", "."], ["The", "the", ".", ".", "end"], [], ["no"]]
     found, pairs = linguistics.repetitions(words)
     assert (found.tolist(), pairs.tolist()) == ([1, 1, 0, 0], [4, 1, 0, 0])
-    # Of "the the end" two of three neighbours in a row are the same in two of three orders, one of two pairs each.
+    # Of "the the end", two of three orders have one pair of equal neighbors among their two pairs.
     drawn = linguistics.shuffled_repetitions(words, 4000, np.random.default_rng(1)).mean(0)
     assert drawn == pytest.approx([4 * (1 / 10), 1 / 3, 0, 0], abs=0.02)
 
 
-def test_sums_by_owner_leave_none_out() -> None:
+def test_sums_by_owner_include_owners_without_items() -> None:
     values = np.array([[1.0, 2, 4, 8], [1, 1, 1, 1]])
     assert linguistics.sum_by(values, np.array([1, 1, 3, 3]), 5).tolist() == [[0, 3, 0, 12, 0], [0, 2, 0, 2, 0]]
 

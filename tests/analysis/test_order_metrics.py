@@ -1,4 +1,4 @@
-"""Measures of shape against their definitions spelled out: all orders of up to six positions, ties, the paper's examples."""
+"""Order metrics against their definitions spelled out: all orders of up to six positions, ties, the paper's examples."""
 
 import itertools
 import math
@@ -50,7 +50,7 @@ def same(a: float, b: float) -> bool:
 
 
 def check(steps: list[int]) -> None:
-    """Every measure of one sentence against its definition."""
+    """Every metric of one sentence against its definition."""
     n = len(steps)
     one = np.array(steps)
     for reference in (
@@ -94,7 +94,7 @@ def check(steps: list[int]) -> None:
 
 
 def slow_heat_map(steps: Sequence[int], bins: int) -> np.ndarray:
-    """Time and sentence cut into so many pieces that every rectangle is made of whole ones."""
+    """Time and sentence divided so finely that every rectangle consists of whole cells."""
     n = len(steps)
     found = np.zeros((bins * n, bins * n))
     for i, step in enumerate(steps):
@@ -103,24 +103,24 @@ def slow_heat_map(steps: Sequence[int], bins: int) -> np.ndarray:
     return found.reshape(bins, n, bins, n).sum((1, 3)) / n / bins
 
 
-def test_every_measure_on_all_orders_of_up_to_six_positions() -> None:
+def test_every_metric_on_all_orders_of_up_to_six_positions() -> None:
     assert len(ALL) == 873
     for steps in ALL:
         check(steps)
 
 
 @given(TIED)
-def test_every_measure_where_positions_share_steps(steps: list[int]) -> None:
+def test_every_metric_where_positions_share_steps(steps: list[int]) -> None:
     check(steps)
 
 
 @given(PERMUTED)
-def test_every_measure_on_longer_orders(steps: Sequence[int]) -> None:
+def test_every_metric_on_longer_orders(steps: Sequence[int]) -> None:
     check(list(steps))
 
 
 @given(st.integers(1, 8).flatmap(lambda n: st.lists(st.permutations(range(1, n + 1)), min_size=1, max_size=4)))
-def test_many_sentences_are_measured_as_each_one(several: list[list[int]]) -> None:
+def test_a_batch_is_measured_like_each_of_its_sentences(several: list[list[int]]) -> None:
     steps = np.array(several)
     n = steps.shape[1]
     for measure in (
@@ -135,7 +135,7 @@ def test_many_sentences_are_measured_as_each_one(several: list[list[int]]) -> No
 
 
 @given(PERMUTED)
-def test_an_order_mirrored_or_backwards(steps: Sequence[int]) -> None:
+def test_mirrored_and_reversed_orders(steps: Sequence[int]) -> None:
     one = np.array(steps)
     n = len(one)
     along, inwards = (
@@ -150,7 +150,7 @@ def test_an_order_mirrored_or_backwards(steps: Sequence[int]) -> None:
 
 
 @pytest.mark.parametrize("length", range(1, 12))
-def test_references_are_the_orders_of_decoding(length: int) -> None:
+def test_prototypes_are_the_orders_of_decoding(length: int) -> None:
     empty = State(torch.ones(1, length, dtype=torch.bool), torch.tensor([length]), torch.zeros(1, dtype=torch.int64), 0)
     pairs = {
         "left-to-right": order_metrics.left_to_right,
@@ -188,8 +188,8 @@ def test_few_random_orders_get_a_label() -> None:
     random = np.random.default_rng(5)
     for length in (6, 10, 25, 60):
         steps = random.permuted(np.tile(np.arange(length), (20_000, 1)), axis=1)
-        labelled = float((order_metrics.label(steps) != 4).mean())
-        assert 0.02 < labelled < 0.065, length
+        labeled = float((order_metrics.label(steps) != 4).mean())
+        assert 0.02 < labeled < 0.065, length
     assert int(order_metrics.label([1])) == 4
 
 

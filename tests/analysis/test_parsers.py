@@ -50,7 +50,7 @@ def test_no_trees(tmp_path: Path) -> None:
         parsers.read_trees(tmp_path / "trees")
 
 
-def test_a_tagger_is_not_guessed_for_other_languages() -> None:
+def test_auto_chooses_no_tagger_for_other_languages() -> None:
     german = [["Die", "Katze", "sitzt", "auf", "der", "Mat@@", "te", "."]]
     parser, notes = parsers.choose_parser("auto", german)
     assert parser is None
@@ -58,11 +58,15 @@ def test_a_tagger_is_not_guessed_for_other_languages() -> None:
     assert parsers.choose_parser("none", german) == (None, [])
 
 
-def test_how_to_get_a_tagger_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_say_how_to_get_a_tagger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsers, "find_spec", lambda name: None)
     parser, notes = parsers.choose_parser("auto", [TEARGAS.tokens])
     assert parser is None
-    assert "anyorder[linguistics]" in notes[0]
+    assert "pip install 'anyorder[linguistics]' && python -m spacy download en_core_web_sm" in notes[0]
+    monkeypatch.setattr(parsers, "find_spec", lambda name: name == "spacy" or None)
+    parser, notes = parsers.choose_parser("auto", [TEARGAS.tokens])
+    assert parser is None
+    assert notes[0].endswith(": python -m spacy download en_core_web_sm")
 
 
 def test_spacy_tags_words_and_finds_constituents() -> None:
@@ -76,26 +80,28 @@ def test_spacy_tags_words_and_finds_constituents() -> None:
     assert annotated.spans == [(0, 4), (5, 7)]
     assert (empty.tags, empty.spans) == ([], [])
     assert again == annotated
-    with pytest.raises(InputError, match="--tagger xx_nothing: no such spaCy model"):
+    with pytest.raises(
+        InputError, match="tagger xx_nothing: no such spaCy model is installed .python -m spacy download xx_nothing"
+    ):
         parsers.choose_parser("xx_nothing", [])
 
 
 def tree(*children: object) -> SimpleNamespace:
-    """As stanza's: every word is a leaf below its tag."""
+    """A tree like those of stanza: every word is a leaf below its tag."""
     return SimpleNamespace(children=[one if isinstance(one, SimpleNamespace) else tree() for one in children])
 
 
 def test_stanza_tags_words_and_finds_constituents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its interface, without its models, which come over the network."""
+    """With a stand-in that has its interface: its models come over the network."""
     asked: list[object] = []
 
     class Pipeline:
-        def __init__(self, language: str, **how: object):
+        def __init__(self, language: str, **options: object):
             if language == "xx":
                 raise FileNotFoundError("Resources file not found\nand more")
-            assert how["tokenize_pretokenized"] is True
-            assert how["download_method"] is None  # nothing is fetched behind the user's back
-            assert how["processors"] == "tokenize,pos,constituency"
+            assert options["tokenize_pretokenized"] is True
+            assert options["download_method"] is None  # nothing is downloaded without asking
+            assert options["processors"] == "tokenize,pos,constituency"
 
         def __call__(self, sentences: list[list[str]]) -> SimpleNamespace:
             asked.append(sentences)
@@ -112,7 +118,7 @@ def test_stanza_tags_words_and_finds_constituents(monkeypatch: pytest.MonkeyPatc
     assert annotated == again == Annotation(["DET", "ADJ", "NOUN", "VERB", "PUNCT"], [(0, 4)])
     assert empty == Annotation([], [])
     assert parser([sentence]) == [annotated]
-    assert asked == [[["The", "little", "dog", "sleeps", "."]]]  # once
+    assert asked == [[["The", "little", "dog", "sleeps", "."]]]  # only once
     with pytest.raises(InputError, match=r"stanza:xx: no such models .*download\('xx'\).*not found\)$"):
         parsers.choose_parser("stanza:xx", [])
     monkeypatch.setitem(sys.modules, "stanza", None)
@@ -121,9 +127,9 @@ def test_stanza_tags_words_and_finds_constituents(monkeypatch: pytest.MonkeyPatc
 
 
 def test_benepar_finds_constituents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A component of spaCy's; here one with its interface that says every second and third word are one."""
+    """With a stand-in that has its interface and finds one constituent, the second and third word."""
     spacy = pytest.importorskip("spacy")
-    model = next((name for name in parsers.MODELS if find_spec(name)), None)
+    model = next((name for name in parsers.ENGLISH_MODELS if find_spec(name)), None)
     if model is None:
         pytest.skip("no English model of spaCy")
     monkeypatch.setitem(sys.modules, "benepar", None)
@@ -149,8 +155,8 @@ def test_benepar_finds_constituents(monkeypatch: pytest.MonkeyPatch) -> None:
         spacy.tokens.Span.remove_extension("constituents")
 
 
-def test_trees_take_the_place_of_spans() -> None:
+def test_trees_replace_the_constituents_of_the_parser() -> None:
     trees = {"abc": frozenset({(0, 2)})}
-    made = parsers.annotate([["a", "b", "c"], ["d"]], lambda several: [Annotation(["X"] * len(one), [(1, 3)]) for one in several], trees)  # fmt: skip
-    assert made == [Annotation(["X", "X", "X"], [(0, 2)]), Annotation(["X"], None)]
+    annotations = parsers.annotate([["a", "b", "c"], ["d"]], lambda several: [Annotation(["X"] * len(one), [(1, 3)]) for one in several], trees)  # fmt: skip
+    assert annotations == [Annotation(["X", "X", "X"], [(0, 2)]), Annotation(["X"], None)]
     assert parsers.annotate([["a"]], None, None) is None

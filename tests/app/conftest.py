@@ -1,4 +1,4 @@
-"""A small model with a learned order of its own for one direction, as the explorer finds it on disk."""
+"""A small model on disk with one learned order for each direction."""
 
 from pathlib import Path
 
@@ -7,7 +7,8 @@ import torch
 
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.models.translation import TranslationModel
-from anyorder.orders.learned import PolicyConfig, PolicyNetwork, save_order
+from anyorder.orders.policy import PolicyConfig, PolicyNetwork
+from anyorder.orders.storage import save_order
 from tests.conftest import tiny
 
 
@@ -17,9 +18,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory, vocabulary: Vocabulary) -> 
     tiny(vocabulary).save_pretrained(folder)
     model = TranslationModel.from_pretrained(folder)
     torch.manual_seed(4)
-    scorer = PolicyNetwork(PolicyConfig(size=64, attention=1), model.config.transformer.hidden_size)
-    torch.nn.init.normal_(scorer.out)
-    save_order(scorer, folder / "learned" / "default", model, ["de-en"])
-    save_order(scorer, folder / "learned" / "other" / "en-de", model, ["en-de"])
+    network = PolicyNetwork(PolicyConfig(size=64, attention=1), model.config.transformer.hidden_size)
+    torch.nn.init.normal_(network.out)
+    save_order(network, folder / "learned" / "default", model, ["de-en"])
+    save_order(network, folder / "learned" / "other" / "en-de", model, ["en-de"])
     (folder / "learned" / "default.partial-1").mkdir()
     return folder

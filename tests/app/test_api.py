@@ -1,7 +1,8 @@
-"""The JSON API in process: what it answers, and what it refuses."""
+"""The JSON API in process: its responses and its errors."""
 
 import asyncio
 import json
+import math
 import re
 import threading
 import time
@@ -17,8 +18,10 @@ from fastapi.testclient import TestClient
 
 from anyorder.app.batching import BatchQueue, Task
 from anyorder.app.csp import inline_sources
-from anyorder.app.middleware import Limits, RefusedError, hosts_of
+from anyorder.app.middleware import Limits, RefusedError, allowed_hosts
 from anyorder.app.server import create_app
+from anyorder.decoding.lengths import DEFAULT_LENGTH
+from anyorder.evaluation.bleu import sentence_bleu
 from anyorder.translator import Translator, load
 from tests.conftest import toy_pairs
 
@@ -47,24 +50,28 @@ def step(client: TestClient, *positions: int, **changes: object) -> Any:
     return client.post("/api/step", json={**query, "filled": [{"position": i} for i in positions], **changes})
 
 
-def refused(response: Any, status: int, expected: str) -> None:
+def check_error(response: Any, status: int, expected: str) -> None:
     assert response.status_code == status, response.text
     assert list(response.json()) == ["error"]
-    line = response.json()["error"]
-    assert expected in line
-    assert "\n" not in line
+    message = response.json()["error"]
+    assert expected in message
+    assert "\n" not in message
 
 
 def test_models(client: TestClient) -> None:
-    [card] = client.get("/api/models").json()["models"]
-    assert card["name"] == "small"
-    assert card["directions"] == ["de-en", "en-de"]
-    assert card["orders"][:2] == ["learned", "learned:other"]
-    assert {"margin", "left-to-right", "uniform"} <= set(card["orders"])
-    assert "learned" in card["orders_of"]["de-en"]
-    assert "learned" not in card["orders_of"]["en-de"]
-    assert card["lengths"] == ["predicted", "candidates:4"]
-    assert card["longest"] == 62
+    response = client.get("/api/models").json()
+    [info] = response["models"]
+    assert info["name"] == "small"
+    assert info["directions"] == ["de-en", "en-de"]
+    assert info["orders"][:2] == ["learned", "learned:other"]
+    assert {"margin", "left-to-right", "uniform"} <= set(info["orders"])
+    assert "learned" in info["orders_of"]["de-en"]
+    assert "learned" not in info["orders_of"]["en-de"]
+    assert info["lengths"] == [DEFAULT_LENGTH, "predicted"]
+    assert info["longest"] == 62
+    assert response["schedules"][0] == "one"
+    for schedule in response["schedules"]:
+        assert translate(client, schedule=schedule, length=3).status_code == 200
 
 
 @pytest.mark.parametrize("length", ["predicted", "candidates:4", 9])
@@ -73,16 +80,40 @@ def test_translations_are_the_library_s(client: TestClient, translator: Translat
     runs = translate(client, orders=orders, length=length).json()["runs"]
     assert [run["order"] for run in runs] == orders
     for run in runs:
-        told = f"fixed:{length}" if isinstance(length, int) else length
-        [made] = translator.translate([TEXT], "de-en", run["order"], length=told)
-        assert run == {name: getattr(made, name) for name in run}
-        assert f"|length:{told}|" in run["signature"]
+        rule = f"fixed:{length}" if isinstance(length, int) else length
+        [trajectory] = translator.translate([TEXT], "de-en", run["order"], length=rule)
+        assert run.pop("bleu") is None
+        assert run == {name: getattr(trajectory, name) for name in run}
+        assert f"|length:{rule}|" in run["signature"]
 
 
-def test_budgets(client: TestClient) -> None:
-    [run] = translate(client, budget=4, length=10).json()["runs"]
+def test_the_default_length_and_schedule_are_the_library_s(client: TestClient, translator: Translator) -> None:
+    query = {"model": "small", "direction": "de-en", "text": TEXT, "orders": ["margin"]}
+    [run] = client.post("/api/translate", json=query).json()["runs"]
+    [trajectory] = translator.translate(TEXT, "de-en", "margin")
+    assert run["signature"] == trajectory.signature
+    assert run["text"] == trajectory.text
+
+
+def test_schedules(client: TestClient, translator: Translator) -> None:
+    [run] = translate(client, schedule=4, length=10).json()["runs"]
     assert max(run["steps"]) == 3
-    assert translate(client, budget="4", length=10).json()["runs"] == [run]
+    assert translate(client, schedule="4", length=10).json()["runs"] == [run]
+    [run] = translate(client, schedule="threshold:0.2", length=10).json()["runs"]
+    [trajectory] = translator.translate(TEXT, "de-en", "margin", schedule="threshold:0.2", length="fixed:10")
+    assert run["steps"] == trajectory.steps
+
+
+@pytest.mark.parametrize("reference", ["The dog sees the house.", " ", ""])
+def test_a_reference_gives_a_sentence_bleu(client: TestClient, reference: str) -> None:
+    runs = translate(client, orders=["margin", "uniform"], length=6, reference=reference).json()["runs"]
+    state = step(client, *range(6), reference=reference).json()
+    for result in (*runs, state):
+        expected = round(sentence_bleu(result["text"], reference), 2) if reference.strip() else None
+        assert result["bleu"] == expected
+    assert step(client, 1, reference=reference).json()["bleu"] is None
+    [run] = translate(client, length=6, reference=runs[0]["text"]).json()["runs"]
+    assert run["bleu"] == 100
 
 
 @pytest.mark.parametrize("order", ["learned", "margin", "left-to-right", "uniform"])
@@ -100,7 +131,27 @@ def test_every_step_of_a_run_is_found_again(client: TestClient, order: str) -> N
         assert [score is None for score in state["next"]["scores"]] == there
         assert [here is None for here in state["candidates"]] == there
         assert state["text"] == (run["text"] if count == 6 else None)
-    assert {len(one) for one in step(client).json()["candidates"]} == {5}
+        assert state["given"] == [False] * 6
+    assert {len(candidates) for candidates in step(client).json()["candidates"]} == {5}
+    assert {len(candidates) for candidates in step(client, top_k=9).json()["candidates"]} == {9}
+
+
+def test_a_state_of_a_parallel_run_is_found_again_by_its_tokens(client: TestClient) -> None:
+    [run] = translate(client, schedule=2, length=6).json()["runs"]
+    filled = [{"position": i, "token": run["tokens"][i]} for i in range(6) if run["steps"][i] <= 2]
+    state = step(client, filled=filled).json()
+    after = [i for i in range(6) if run["steps"][i] == 3]
+    assert [state["candidates"][i][0]["token"] for i in after] == [run["tokens"][i] for i in after]
+    assert state["next"]["position"] in after
+
+
+def test_a_chosen_token(client: TestClient) -> None:
+    candidate = step(client, 4).json()["candidates"][1][2]
+    state = step(client, filled=[{"position": 4}, {"position": 1, "token": candidate["token"]}]).json()
+    assert state["tokens"][1] == candidate["token"]
+    assert state["steps"] == [None, 2, None, None, 1, None]
+    assert state["given"] == [False, True, False, False, False, False]
+    assert state["logprobs"][1] == pytest.approx(math.log(candidate["p"]), abs=1e-4)
 
 
 def test_without_an_order(client: TestClient) -> None:
@@ -111,10 +162,10 @@ def test_without_an_order(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"model": "large"}, "unknown model 'large': (known: small)"),
+        ({"model": "large"}, "unknown model 'large' (known: small)"),
         ({"direction": "de-fr"}, "unknown direction 'de-fr'"),
         ({"text": "a" * 401}, "text: String should have at most 400 characters"),
-        ({"text": "Ж" * 80}, "subwords, the model has room for 62"),
+        ({"text": "Ж" * 80}, "subwords; the model has room for 62"),
         ({"text": " \u2028\t "}, "the text is empty"),
         ({"text": None}, "text: "),
         ({"orders": []}, "orders: "),
@@ -130,13 +181,24 @@ def test_without_an_order(client: TestClient) -> None:
         ({"length": 63}, "length 63: expected a number from 1 to 62"),
         ({"length": True}, "length"),
         ({"length": 3.5}, "length"),
-        ({"budget": 0}, "unknown budget '0'"),
-        ({"budget": "²"}, "unknown budget"),
+        ({"length": 10**30}, "length 1000000000000000000000000000000: expected a number from 1 to 62"),
+        ({"length": -(10**30)}, "expected a number from 1 to 62"),
+        ({"length": "fixed:6"}, "unknown length"),
+        ({"schedule": 0}, "unknown schedule '0'"),
+        ({"schedule": -(10**30)}, "unknown schedule"),
+        ({"schedule": "²"}, "unknown schedule"),
+        ({"schedule": "threshold:2"}, "schedule 'threshold:2': 2 is not a probability"),
+        ({"schedule": "threshold:nan"}, "schedule 'threshold:nan'"),
+        ({"schedule": 1e30}, "schedule"),
+        ({"budget": "one"}, "budget: Extra inputs are not permitted"),
+        ({"orders": ["outer-in:stride=1e400"]}, "order 'outer-in:stride=1e400'"),
+        ({"reference": "a" * 401}, "reference: String should have at most 400 characters"),
+        ({"reference": 4}, "reference: "),
         ({"seed": 4}, "seed: Extra inputs are not permitted"),
     ],
 )
-def test_wrong_questions(client: TestClient, changes: dict[str, object], expected: str) -> None:
-    refused(translate(client, **changes), 422, expected)
+def test_wrong_queries(client: TestClient, changes: dict[str, object], expected: str) -> None:
+    check_error(translate(client, **changes), 422, expected)
 
 
 @pytest.mark.parametrize(
@@ -149,11 +211,32 @@ def test_wrong_questions(client: TestClient, changes: dict[str, object], expecte
         ({"filled": [1]}, "filled.0: "),
         ({"length": "predicted"}, "length: Input should be a valid integer"),
         ({"length": 0}, "length 0"),
+        ({"length": 10**30}, "length 1000000000000000000000000000000: expected a number from 1 to 62"),
         ({"order": "learned:/etc"}, "unknown order"),
+        ({"filled": [{"position": 10**30}]}, "position 1000000000000000000000000000000"),
+        (
+            {"filled": [{"position": 1, "token": "nosuchword"}]},
+            "token 'nosuchword': the model's vocabulary has no such",
+        ),
+        ({"filled": [{"position": 1, "token": "</s>"}]}, "token '</s>'"),
+        (
+            {"filled": [{"position": 1, "token": "a" * 101}]},
+            "filled.0.token: String should have at most 100 characters",
+        ),
+        ({"filled": [{"position": 1, "token": 7}]}, "filled.0.token: "),
+        ({"top_k": 0}, "top_k: "),
+        ({"top_k": 101}, "top_k: "),
+        ({"top_k": 10**30}, "top_k: "),
     ],
 )
 def test_wrong_steps(client: TestClient, changes: dict[str, object], expected: str) -> None:
-    refused(step(client, **changes), 422, expected)
+    check_error(step(client, **changes), 422, expected)
+
+
+@pytest.mark.parametrize("schedule", [63, 10**18, 2**63, 10**30, "9" * 90])
+def test_a_schedule_cannot_fill_more_than_the_model_has_room_for(client: TestClient, schedule: object) -> None:
+    check_error(translate(client, schedule=schedule), 422, f"schedule {schedule}: expected at most 62 positions a step")
+    assert translate(client, schedule=62).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -173,48 +256,48 @@ def test_wrong_steps(client: TestClient, changes: dict[str, object], expected: s
 )
 def test_wrong_bodies(client: TestClient, body: bytes, status: int, expected: str) -> None:
     response = client.post("/api/translate", content=body, headers={"Content-Type": "application/json"})
-    refused(response, status, expected)
+    check_error(response, status, expected)
 
 
-def test_half_a_character_is_refused(client: TestClient) -> None:
+def test_half_a_character_is_check_error(client: TestClient) -> None:
     body = json.dumps({"model": "small", "direction": "de-en", "text": "\ud800", "orders": ["margin"]})
     response = client.post("/api/translate", content=body, headers={"Content-Type": "application/json"})
-    refused(response, 422, "text: ")
+    check_error(response, 422, "text: ")
 
 
 def test_a_body_without_its_length_is_counted(client: TestClient) -> None:
     pieces = (b" " * 1000 for _ in range(20))
     response = client.post("/api/translate", content=pieces, headers={"Content-Type": "application/json"})
-    refused(response, 413, "too large")
+    check_error(response, 413, "too large")
 
 
 def test_other_pages_cannot_post(client: TestClient) -> None:
-    """What a browser sends elsewhere without asking is refused; and nobody who asks is granted anything."""
+    """A request that a browser sends across origins without a preflight is refused, and no preflight succeeds."""
     response = client.post("/api/translate", content=b"{}", headers={"Content-Type": "text/plain"})
-    refused(response, 415, "application/json")
-    asked = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
-    response = client.options("/api/translate", headers=asked)
-    refused(response, 405, "Method Not Allowed")
+    check_error(response, 415, "application/json")
+    preflight = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    response = client.options("/api/translate", headers=preflight)
+    check_error(response, 405, "Method Not Allowed")
     assert not [name for name in response.headers if name.startswith("access-control")]
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8600", "localhost.evil.example", "", "127.0.0.1.evil.example"]
 )
-def test_rebound_names_are_refused(client: TestClient, host: str) -> None:
-    refused(client.get("/api/models", headers={"Host": host}), 400, "Host")
+def test_rebound_names_are_check_error(client: TestClient, host: str) -> None:
+    check_error(client.get("/api/models", headers={"Host": host}), 400, "Host")
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8600", "LOCALHOST:1", "[::1]:8600"])
-def test_own_names_are_not(client: TestClient, host: str) -> None:
+def test_the_servers_own_names_are_accepted(client: TestClient, host: str) -> None:
     assert client.get("/api/models", headers={"Host": host}).status_code == 200
 
 
-def test_names_of_a_server() -> None:
-    assert "*" not in hosts_of("127.0.0.1")
-    assert "box.example" in hosts_of("box.example")
-    assert "*" in hosts_of("0.0.0.0")
-    assert "*" in hosts_of("::")
+def test_the_names_of_a_server() -> None:
+    assert "*" not in allowed_hosts("127.0.0.1")
+    assert "box.example" in allowed_hosts("box.example")
+    assert "*" in allowed_hosts("0.0.0.0")
+    assert "*" in allowed_hosts("::")
 
 
 @pytest.mark.parametrize("path", ["/api/models", "/api/nothing", "/api/docs", "/api/openapi.json"])
@@ -227,9 +310,9 @@ def test_headers(client: TestClient, path: str) -> None:
 
 
 def test_other_paths(client: TestClient) -> None:
-    refused(client.get("/nothing"), 404, "Not Found")
-    refused(client.get("/docs"), 404, "Not Found")
-    refused(client.get("/api/translate"), 405, "Method Not Allowed")
+    check_error(client.get("/nothing"), 404, "Not Found")
+    check_error(client.get("/docs"), 404, "Not Found")
+    check_error(client.get("/api/translate"), 405, "Method Not Allowed")
     assert client.get("/favicon.ico").status_code == 204
 
 
@@ -237,15 +320,15 @@ def test_the_api_describes_itself(client: TestClient) -> None:
     schema = client.get("/api/openapi.json").json()
     assert set(schema["paths"]) == {"/api/models", "/api/translate", "/api/step"}
     for path in ("/api/translate", "/api/step"):
-        answers = schema["paths"][path]["post"]["responses"]
+        responses = schema["paths"][path]["post"]["responses"]
         for status in ("400", "413", "415", "422", "503"):
-            assert answers[status]["content"]["application/json"]["schema"]["$ref"].endswith("/Problem")
+            assert responses[status]["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorResponse")
     page = client.get("/api/docs").text
     assert "POST /api/step" in page
     assert not re.search(r"<script|https?://", page)
 
 
-def test_nothing_is_reported_to_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_telemetry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
     switches = getattr(create_app([str(folder)], device="cpu"), "_telemetry", None)
     if switches is None:
@@ -254,16 +337,16 @@ def test_nothing_is_reported_to_others(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_text_is_never_markup(client: TestClient) -> None:
-    """Answers are JSON and say so; whatever the text is, it comes back as text or not at all."""
+    """Responses are JSON and say so, whatever the text is."""
     for response in (translate(client, text="<script>alert(1)</script>"), translate(client, orders=["<script>"])):
         assert response.headers["content-type"] == "application/json"
         assert response.status_code in (200, 422)
 
 
 def test_the_page_s_own_scripts_are_allowed_by_hash(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page comes from the report; this is about what the server adds to it."""
+    """Whatever the page is, the header allows its inline scripts and styles and no others."""
     text = "<!doctype html><style>p{color:red}</style><p>&lt;</p><script>a < b</script><script src=x.js></script>"
-    monkeypatch.setattr("anyorder.app.server.live_page", lambda: text)
+    monkeypatch.setattr("anyorder.app.server.explorer_page", lambda: text)
     response = client.get("/")
     assert response.text == text
     assert response.headers["content-type"] == "text/html; charset=utf-8"
@@ -274,64 +357,64 @@ def test_the_page_s_own_scripts_are_allowed_by_hash(client: TestClient, monkeypa
     assert "unsafe" not in policy
 
 
-def test_a_mistake_of_ours_is_one_line_too(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_one_line_too(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anyorder.app.model_registry.ServedModel.encode", lambda *_: 1 / 0)
     response = translate(client)
-    refused(response, 500, "the server made a mistake")
+    check_error(response, 500, "internal server error")
     assert "ZeroDivision" not in response.text
     assert response.headers["x-content-type-options"] == "nosniff"
 
 
-def test_when_the_line_is_full(folder: Path) -> None:
-    """One request is worked on, one waits, and a third is sent away with a hint when to come again."""
-    held, release = threading.Event(), threading.Event()
+def test_a_full_queue(folder: Path) -> None:
+    """One request runs, one waits, and a third is refused with the time after which to retry."""
+    started, release = threading.Event(), threading.Event()
     app = create_app([str(folder)], device="cpu", limits=Limits(queue=2))
     with TestClient(app, base_url="http://localhost") as client, pytest.MonkeyPatch.context() as patch:
         decode = Translator.decode
 
-        def slow(*given: Any) -> Any:
-            held.set()
+        def slow(*arguments: Any) -> Any:
+            started.set()
             release.wait(10)
-            return decode(*given)
+            return decode(*arguments)
 
         patch.setattr(Translator, "decode", slow)
-        answers: list[Any] = []
+        responses: list[Any] = []
 
-        def ask() -> None:
-            while (answer := translate(client)).status_code == 503:  # the third was just there, and took its place
+        def request() -> None:
+            while (response := translate(client)).status_code == 503:  # the third request took its place for a moment
                 time.sleep(0.01)
-            answers.append(answer)
+            responses.append(response)
 
-        waiting = [threading.Thread(target=ask) for _ in range(2)]
+        waiting = [threading.Thread(target=request) for _ in range(2)]
         for thread in waiting:
             thread.start()
-        held.wait(10)
+        started.wait(10)
         deadline = time.monotonic() + 10
         while (third := translate(client, orders=["no-such"])).status_code != 503 and time.monotonic() < deadline:
             time.sleep(0.01)
-        refused(third, 503, "2 requests are waiting already")
+        check_error(third, 503, "2 requests are already waiting")
         assert int(third.headers["retry-after"]) > 0
         release.set()
         for thread in waiting:
             thread.join()
-        assert [answer.status_code for answer in answers] == [200, 200]
+        assert [response.status_code for response in responses] == [200, 200]
         assert translate(client).status_code == 200
 
 
-def test_whoever_waits_too_long_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Translator, "decode", lambda *_: time.sleep(0.5))
-    app = create_app([str(folder)], device="cpu", limits=Limits(patience=0.05))
+    app = create_app([str(folder)], device="cpu", limits=Limits(result_timeout=0.05))
     with TestClient(app, base_url="http://localhost") as client:
         response = translate(client)
-        refused(response, 503, "no result within 0.05 seconds")
+        check_error(response, 503, "no result within 0.05 seconds")
         assert "retry-after" in response.headers
 
 
-async def _gather(desk: BatchQueue, tasks: list[Task[int, int]]) -> list[Any]:
-    return await asyncio.gather(*(desk.ask([task]) for task in tasks), return_exceptions=True)
+async def _gather(queue: BatchQueue, tasks: list[Task[int, int]]) -> list[Any]:
+    return await asyncio.gather(*(queue.run([task]) for task in tasks), return_exceptions=True)
 
 
-def test_what_is_alike_goes_together() -> None:
+def test_tasks_with_the_same_key_run_in_one_batch() -> None:
     groups: list[list[int]] = []
     first = threading.Event()
 
@@ -343,23 +426,22 @@ def test_what_is_alike_goes_together() -> None:
             raise RefusedError(500, "unlucky")
         return [-item for item in items]
 
-    desk = BatchQueue(Limits(tokens=40))
+    queue = BatchQueue(Limits(batch_tokens=40))
     tasks = [Task(run, 0)]
-    tasks += [Task(run, i, alike="odd" if i % 2 else "even", cost=10) for i in range(1, 12)]
+    tasks += [Task(run, i, batch_key="odd" if i % 2 else "even", cost=10) for i in range(1, 12)]
     tasks += [Task(run, 13), Task(run, 14), Task(run, 15)]
     threading.Timer(0.2, first.set).start()
-    results = asyncio.run(_gather(desk, tasks))
+    results = asyncio.run(_gather(queue, tasks))
     assert results[:12] == [[-i] for i in range(12)]
     assert isinstance(results[12], RefusedError)
-    assert results[13:] == [[-14], [-15]]  # a failure is nobody else's
+    assert results[13:] == [[-14], [-15]]  # a failure concerns no other task
     assert groups == [[0], [1, 3, 5, 7], [2, 4, 6, 8], [9, 11], [10], [13], [14], [15]]
-    desk.close()
+    queue.close()
     with pytest.raises(RefusedError, match="closing"):
-        asyncio.run(desk.ask([Task(run, 1)]))
+        asyncio.run(queue.run([Task(run, 1)]))
 
 
-def test_whoever_leaves_makes_room() -> None:
-    """DecodeBatch that nobody waits for any more is not done, and does not lie around."""
+def test_cancelled_tasks_are_dropped_from_the_queue() -> None:
     done: list[int] = []
     release = threading.Event()
 
@@ -368,19 +450,19 @@ def test_whoever_leaves_makes_room() -> None:
         done.extend(items)
         return list(items)
 
-    desk = BatchQueue(Limits())
+    queue = BatchQueue(Limits())
 
-    async def leave() -> None:
-        stays = asyncio.ensure_future(desk.ask([Task(run, 0)]))
-        leaves = [asyncio.ensure_future(desk.ask([Task(run, i), Task(run, -i)])) for i in range(1, 50)]
+    async def cancel_most() -> None:
+        stays = asyncio.ensure_future(queue.run([Task(run, 0)]))
+        cancelled = [asyncio.ensure_future(queue.run([Task(run, i), Task(run, -i)])) for i in range(1, 50)]
         await asyncio.sleep(0.05)
-        for task in leaves:
+        for task in cancelled:
             task.cancel()
-        await asyncio.gather(*leaves, return_exceptions=True)
-        assert len(desk._waiting) == 0
+        await asyncio.gather(*cancelled, return_exceptions=True)
+        assert len(queue._waiting) == 0
         release.set()
         assert await stays == [0]
 
-    asyncio.run(leave())
-    desk.close()
+    asyncio.run(cancel_most())
+    queue.close()
     assert done == [0]

@@ -1,4 +1,4 @@
-"""The real command on loopback: two hundred clients at once, wrong input on the wire, an orderly end."""
+"""The real command on loopback: two hundred clients at once, wrong input on the wire, a clean shutdown."""
 
 import http.client
 import json
@@ -34,21 +34,21 @@ class Server:
     def __init__(self, port: int):
         self.port = port
 
-    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
+    def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, body, {"Content-Type": "application/json", **headers})
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
         finally:
             connection.close()
 
     def post(self, path: str, **query: object) -> tuple[int, Any]:
-        return self.ask("POST", path, json.dumps({"model": "small", "direction": "de-en", **query}).encode())
+        return self.request("POST", path, json.dumps({"model": "small", "direction": "de-en", **query}).encode())
 
 
 class Process(Server):
-    """One of its own."""
+    """A server in its own process."""
 
     def __init__(self, process: "subprocess.Popen[str]", port: int):
         super().__init__(port)
@@ -56,7 +56,7 @@ class Process(Server):
 
     @property
     def memory(self) -> float:
-        """Its highest so far, in MB."""
+        """Its peak resident memory in MB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
@@ -82,90 +82,90 @@ def server(folder: Path) -> Iterator[Process]:
 
 
 def test_two_hundred_at_once(server: Process, folder: Path) -> None:
-    """All are answered, each with its own translation; the memory that this takes is bounded."""
+    """Every client gets its own translation, and the memory is bounded."""
     orders = ["margin", "left-to-right"]
     server.post("/api/translate", text=TEXTS[0], orders=orders, length=7)
     before = server.memory
 
-    def ask(i: int) -> tuple[int, Any]:
+    def request(i: int) -> tuple[int, Any]:
         if i % 10 == 0:
             return server.post("/api/step", text=TEXTS[i], length=5, filled=[{"position": 2}], order="margin")
         return server.post("/api/translate", text=TEXTS[i], orders=orders, length=7)
 
     with ThreadPoolExecutor(200) as pool:
-        answers = list(pool.map(ask, range(200)))
-    assert [status for status, _ in answers] == [200] * 200
+        responses = list(pool.map(request, range(200)))
+    assert [status for status, _ in responses] == [200] * 200
     translator = load(folder, "cpu")
     for column, order in enumerate(orders):
-        expected = [made.text for made in translator.translate(TEXTS, "de-en", order, length="fixed:7")]
-        for i, (_, answer) in enumerate(answers):
+        expected = [trajectory.text for trajectory in translator.translate(TEXTS, "de-en", order, length="fixed:7")]
+        for i, (_, body) in enumerate(responses):
             if i % 10:
-                assert answer["runs"][column]["text"] == expected[i]
-    assert all(answer["tokens"][2] for i, (_, answer) in enumerate(answers) if i % 10 == 0)
+                assert body["runs"][column]["text"] == expected[i]
+    assert all(body["tokens"][2] for i, (_, body) in enumerate(responses) if i % 10 == 0)
     assert server.memory - before < 150
 
 
 def test_wrong_input_on_the_wire(server: Server) -> None:
-    assert server.ask("POST", "/api/translate", b"{")[0] == 400
+    assert server.request("POST", "/api/translate", b"{")[0] == 400
     for size in (17_000, 500_000):
-        status, answer = server.ask("POST", "/api/translate", b" " * size)
+        status, body = server.request("POST", "/api/translate", b" " * size)
         assert status == 413
-        assert answer == {"error": "the request is too large: its body may have 16384 bytes"}
-    status, answer = server.ask("GET", "/api/models", Host="evil.example")
+        assert body == {"error": "the request is too large: its body may have 16384 bytes"}
+    status, body = server.request("GET", "/api/models", Host="evil.example")
     assert status == 400
-    assert "Host" in answer["error"]
-    assert server.ask("GET", "/api/models")[0] == 200
+    assert "Host" in body["error"]
+    assert server.request("GET", "/api/models")[0] == 200
 
 
-def test_a_length_that_is_a_lie_is_refused_unread(server: Server) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
-        line.sendall(b"POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n{")
-        assert line.recv(4096).startswith(b"HTTP/1.1 413 ")
+def test_a_false_content_length_is_refused_unread(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(b"POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n{")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 413 ")
 
 
-def test_work_for_those_who_hang_up_is_not_done(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, release, done = threading.Event(), threading.Event(), []
+def test_disconnected_clients_are_dropped_from_the_queue(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, release, decoded = threading.Event(), threading.Event(), []
     decode = Translator.decode
 
-    def slow(self: Translator, texts: Any, *rest: Any) -> Any:
-        held.set()
+    def slow(self: Translator, sentences: Any, *rest: Any) -> Any:
+        started.set()
         release.wait(10)
-        done.extend(texts)
-        return decode(self, texts, *rest)
+        decoded.extend(sentence.text for sentence in sentences)
+        return decode(self, sentences, *rest)
 
     monkeypatch.setattr(Translator, "decode", slow)
     app = uvicorn.Server(uvicorn.Config(create_app([str(folder)], device="cpu"), log_level="error"))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=app.run, kwargs={"sockets": [listening]})
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=app.run, kwargs={"sockets": [listener]})
         thread.start()
-        server = Server(listening.getsockname()[1])
+        server = Server(listener.getsockname()[1])
         query = {"model": "small", "direction": "de-en", "orders": ["margin"], "length": 7}
-        lines = []
+        connections = []
         for text in TEXTS[:20]:
             body = json.dumps({**query, "text": text}).encode()
             head = "POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            lines.append(socket.create_connection(("127.0.0.1", server.port)))
-            lines[-1].sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            assert held.wait(10)
-        assert server.ask("GET", "/api/models")[0] == 200
-        for line in lines:
-            line.close()
+            connections.append(socket.create_connection(("127.0.0.1", server.port)))
+            connections[-1].sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert started.wait(10)
+        assert server.request("GET", "/api/models")[0] == 200
+        for connection in connections:
+            connection.close()
         time.sleep(0.3)
         release.set()
         assert server.post("/api/translate", text=TEXTS[20], orders=["margin"], length=7)[0] == 200
         app.should_exit = True
         thread.join()
-    assert done == [TEXTS[0], TEXTS[20]]
+    assert decoded == [TEXTS[0], TEXTS[20]]
 
 
-def test_several_models_and_an_orderly_end(folder: Path, tmp_path: Path) -> None:
+def test_several_models_and_a_clean_shutdown(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     for file in folder.iterdir():
         (tmp_path / "copy" / file.name).symlink_to(file)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(f"model: {folder},{tmp_path / 'copy'}\n")
     with running("--config", recipe) as server:
-        names = [card["name"] for card in server.ask("GET", "/api/models")[1]["models"]]
+        names = [info["name"] for info in server.request("GET", "/api/models")[1]["models"]]
         assert names == ["small", "copy"]
         server.process.send_signal(signal.SIGINT)
         out, err = server.process.communicate(timeout=10)
@@ -183,7 +183,7 @@ def test_two_models_of_one_name(folder: Path, tmp_path: Path, capsys: pytest.Cap
 def test_a_port_in_use(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explore", "--port", str(server.port)]) == 2
     error = capsys.readouterr().err
-    assert f"--host 127.0.0.1 --port {server.port}: cannot listen there" in error
+    assert f"--port {server.port}: cannot listen on 127.0.0.1" in error
     assert error.count("\n") == 1
     assert main(["explore", "--host", "no.such.host.invalid"]) == 2
     assert "--host no.such.host.invalid: no such host" in capsys.readouterr().err

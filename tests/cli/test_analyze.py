@@ -32,7 +32,7 @@ def files(tmp_path: Path) -> Path:
 def run(folder: Path, *arguments: object) -> int:
     files = [folder / f"{name}.jsonl" for name in ("paper", "[bold]", "outer")]
     return main(
-        [str(one) for one in ("analyze", *files, "--tagger", "none", "--samples", 50, "--draws", 5, *arguments)]
+        [str(one) for one in ("analyze", *files, "--tagger", "none", "--samples", 50, "--null-samples", 5, *arguments)]
     )
 
 
@@ -45,20 +45,20 @@ def test_tables_and_json(files: Path, capsys: pytest.CaptureFixture[str], monkey
     assert "[bold]" in shown  # a name, no markup
     assert "note: only 3 of 9 sentences have a tree" in shown
     assert "…" not in shown  # fits 80 columns
-    told = json.loads(out.read_text())
-    assert [one["name"] for one in told["systems"]] == ["paper", "[bold]", "outer"]
-    assert told["systems"][1]["signature"] == "order:[bold]"
-    assert told["systems"][0]["labels"]["outer-to-inner"] == pytest.approx(2 / 3, abs=1e-5)
-    figure = told["systems"][0]["figures"]["constituent share"]
+    record = json.loads(out.read_text())
+    assert [one["name"] for one in record["systems"]] == ["paper", "[bold]", "outer"]
+    assert record["systems"][1]["signature"] == "order:[bold]"
+    assert record["systems"][0]["labels"]["outer-to-inner"] == pytest.approx(2 / 3, abs=1e-5)
+    figure = record["systems"][0]["figures"]["constituent share"]
     assert (figure["count"], figure["value"]) == (1, pytest.approx(2 / 9, abs=1e-5))  # "no reports" and "any injuries"
-    assert told["per_sentence"]["sentence bleu"][0][0] > told["per_sentence"]["sentence bleu"][0][2]
+    assert record["per_sentence"]["sentence bleu"][0][0] > record["per_sentence"]["sentence bleu"][0][2]
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["--samples", 3], "--samples 3: expected a number of at least 20"),
-        (["--draws", 0], "--draws 0: expected a number of at least 1"),
+        (["--null-samples", 0], "--null-samples 0: expected a number of at least 1"),
         (["--reference", "{}/outer.jsonl.no"], "no such file"),
         (["--reference", "{}/trees"], "paper has 3 sentences but there are 1 references"),
         (["--trees", "{}/reference"], "reference, line 1: not a bracketed tree"),
@@ -95,7 +95,7 @@ def test_tables_for_a_paper(files: Path) -> None:
 
 
 def test_report_and_figures_get_the_analysis(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they make of it is tested elsewhere; here, that the report appears whole or not at all."""
+    """Their content is tested elsewhere; here, that the report appears whole or not at all."""
     seen = []
 
     def report_page(systems: dict, analysis: dict, references: list[str] | None, title: str) -> str:
@@ -105,7 +105,7 @@ def test_report_and_figures_get_the_analysis(files: Path, monkeypatch: pytest.Mo
         return "page"
 
     monkeypatch.setitem(sys.modules, "anyorder.report.html", SimpleNamespace(report_page=report_page))
-    drawn = SimpleNamespace(figures=lambda analysis, folder: folder.mkdir())
+    drawn = SimpleNamespace(plot_all=lambda analysis, folder: folder.mkdir())
     monkeypatch.setitem(sys.modules, "anyorder.report.plots", drawn)
     assert run(files, "--html", files / "out.html", "--figures", files / "drawn") == 0
     assert seen == [(["paper", "[bold]", "outer"], 1, None)]
@@ -116,7 +116,7 @@ def test_report_and_figures_get_the_analysis(files: Path, monkeypatch: pytest.Mo
     assert sorted(files.iterdir()) == before
 
 
-def test_links_in_circles(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_circular_links(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (files / "one").symlink_to(files / "two")
     (files / "two").symlink_to(files / "one")
     assert main(["analyze", str(files / "one"), "--tagger", "none", "--json", str(files / "out.json")]) == 2
@@ -126,7 +126,7 @@ def test_links_in_circles(files: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert json.loads((files / "one").read_text())["sentences"] == 3
 
 
-def test_nothing_to_analyse(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_analyze(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze"]) == 2
     assert "nothing to analyze" in capsys.readouterr().err
 
@@ -138,7 +138,7 @@ def test_nothing_is_cut_off_in_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", width)
     (files / "paper.jsonl").rename(files / "an-order-with-quite-a-long-name-and-many-figures.jsonl")
     named = [str(file) for file in sorted(files.glob("*.jsonl"))]
-    assert main(["analyze", *named, "--tagger", "none", "--samples", "50", "--draws", "5"]) == 0
+    assert main(["analyze", *named, "--tagger", "none", "--samples", "50", "--null-samples", "5"]) == 0
     shown = capsys.readouterr().out
     assert "…" not in shown
     assert len(set(re.findall(r"\d±\S*", shown))) > 10
@@ -151,7 +151,7 @@ def test_nothing_is_cut_off_in_a_file(
     monkeypatch.delenv("COLUMNS", raising=False)
     long = files / "an-order-with-quite-a-long-name-and-many-figures.jsonl"
     (files / "paper.jsonl").rename(long)
-    assert main(["analyze", str(long), "--tagger", "none", "--samples", "50", "--draws", "5"]) == 0
+    assert main(["analyze", str(long), "--tagger", "none", "--samples", "50", "--null-samples", "5"]) == 0
     shown = capsys.readouterr().out
     assert long.stem in shown
     assert "…" not in shown

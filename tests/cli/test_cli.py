@@ -1,8 +1,11 @@
 """The command line as users meet it: what it prints, what it writes, and how it says no."""
 
+import gzip
 import io
 import json
 import lzma
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,8 +14,10 @@ import pytest
 from anyorder.cli import VERBS, main
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
-from anyorder.decoding.trajectory import Trajectory
+from anyorder.decoding.schedules import SCHEDULES
+from anyorder.decoding.trajectory import Trajectory, read_trajectories
 from anyorder.models.translation import TranslationModel
+from anyorder.orders import ORDERS
 from tests.conftest import run_cli, tiny, toy_pairs, write_pairs
 
 PAIRS = toy_pairs(9, seed=5)
@@ -40,14 +45,15 @@ def run(*arguments: object) -> int:
 def test_help_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == run("--help") == 0
     overview = capsys.readouterr().out
-    for verb, about in VERBS.items():
-        assert f"{verb:12} {about}" in overview
-        with pytest.raises(SystemExit) as leaving:
+    for verb, summary in VERBS.items():
+        assert f"{verb:12} {summary}" in overview
+        with pytest.raises(SystemExit) as exit:
             run(verb, "--help")
-        assert leaving.value.code == 0
+        assert exit.value.code == 0
         text = capsys.readouterr().out
         assert f"usage: anyorder {verb}" in text
         assert "_" not in "".join(word for word in text.split() if word.startswith("--"))
+        assert "<" not in text, "the name of a class"
     assert run("--version") == 0
 
 
@@ -55,13 +61,48 @@ def test_translate_writes_trajectories(folder: Path, basic: list[str], capsys: p
     out = folder / "out.jsonl"
     assert run("translate", *basic, "--order", "margin", "--json", out, folder / "test.de.xz") == 0
     printed = capsys.readouterr().out.splitlines()
-    made = [Trajectory.from_json(line) for line in out.read_text().splitlines()]
-    assert [trajectory.text for trajectory in made] == printed
-    assert [trajectory.source for trajectory in made] == [source for source, _ in PAIRS]
+    trajectories = [Trajectory.from_json(line) for line in out.read_text().splitlines()]
+    assert [trajectory.text for trajectory in trajectories] == printed
+    assert [trajectory.source for trajectory in trajectories] == [source for source, _ in PAIRS]
     assert set(json.loads(out.read_text().splitlines()[0])) >= {
         "source", "text", "tokens", "steps", "logprobs", "order", "length", "signature",
     }  # fmt: skip
-    assert all(sorted(trajectory.steps) == list(range(1, trajectory.length + 1)) for trajectory in made)
+    assert all(sorted(trajectory.steps) == list(range(1, trajectory.length + 1)) for trajectory in trajectories)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_trajectories_are_compressed(folder: Path, basic: list[str], suffix: str) -> None:
+    out = folder / f"packed.jsonl{suffix}"
+    assert run("translate", *basic, "--json", out, folder / "test.de") == 0
+    assert {".gz": gzip, ".xz": lzma}[suffix].open(out).read(1) == b"{"  # type: ignore[attr-defined]
+    assert [trajectory.source for trajectory in read_trajectories(out)] == [source for source, _ in PAIRS]
+
+
+def test_schedules(folder: Path, basic: list[str]) -> None:
+    steps = {}
+    for schedule in ("one", "3", "threshold:0.01"):
+        out = folder / "schedule.jsonl"
+        assert run("translate", *basic, "--length", "fixed:6", "--schedule", schedule, "--json", out, "Hund") == 0
+        steps[schedule] = max(next(read_trajectories(out)).steps)
+    assert steps["one"] == 6
+    assert steps["3"] == 2
+    assert steps["threshold:0.01"] < 6
+
+
+def test_what_was_decoded_stays_when_nobody_reads_on(folder: Path, basic: list[str]) -> None:
+    out = folder / "kept.jsonl"
+    arguments = ["translate", *basic, "--json", out, folder / "test.de"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "anyorder", *map(str, arguments)],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+    assert len(list(read_trajectories(out))) == len(PAIRS)
 
 
 def test_translate_takes_a_sentence_a_file_or_standard_input(
@@ -152,7 +193,9 @@ def test_prepare_from_a_recipe(folder: Path, tmp_path: Path, capsys: pytest.Capt
 
 def test_orders(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("orders") == 0
-    assert "outer-in" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    for name in (*ORDERS, "one", *SCHEDULES):
+        assert f"\n {name} " in f"\n{shown}"
 
 
 def wrong(folder: Path, tmp_path: Path) -> dict[str, tuple[list[object], str]]:
@@ -191,14 +234,14 @@ def wrong(folder: Path, tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "no model": (["translate", "--model", "de-eng", "--direction", "de-en", *json_out, "hallo"], "unknown model 'de-eng'"),
         "no file": (["translate", *model, *json_out, "missing.txt"], "missing.txt: no such file"),
         "no gold": (["translate", *model, *json_out, "--length", "gold", "hallo"], "--length gold and --reference FILE go together"),
-        "budget": (["translate", *model, *json_out, "--budget", "zero", "hallo"], "unknown budget 'zero'"),
+        "schedule": (["translate", *model, *json_out, "--schedule", "zero", "hallo"], "unknown schedule 'zero'"),
         "reference": (["evaluate", *model, *json_out, "--source", folder / "test.de", "--reference", folder / "short.en"], "test.de has 9 lines but"),
         "alone": (["evaluate", *model, *json_out, "--source", folder / "test.de"], "--source and --reference go together"),
         "sample": (["evaluate", *model, *json_out], "comes without a sample"),
         "limit": (["evaluate", *model, *json_out, *test, "--max-length", "thirty"], "--max-length 'thirty'"),
         "table": (["evaluate", *model, *json_out, *test, "--table", folder / "table.doc"], "expected a name that ends in .tex or .md"),
         "too tight": (["evaluate", *model, *json_out, *test, "--max-length", "1"], "no pair has at most 1"),
-        "against": (["evaluate", *model, *json_out, *test, "--orders", "margin", "--against", "l2r"], "--against 'l2r': is not among --orders (margin)"),
+        "against": (["evaluate", *model, *json_out, *test, "--orders", "margin", "--against", "l2r"], "--against 'l2r': is not one of the systems (margin)"),
         "store": (["train", "--data", folder, "--out", out, "--run.steps", 1], "not a prepared store"),
         "endless": (["train", "--data", folder, "--out", out], "say how long to train"),
         "type": (["train", "--data", folder, "--out", out, "--transformer.hidden-size", "wide"], "--transformer.hidden-size: expected int"),
@@ -212,7 +255,7 @@ def wrong(folder: Path, tmp_path: Path) -> dict[str, tuple[list[object], str]]:
     "name",
     [
         "uneven", "latin", "empty", "nothing", "missing", "pattern", "language", "twice", "small", "order", "direction",
-        "long", "utf8", "corrupted", "no model", "no file", "no gold", "budget", "reference", "alone", "sample",
+        "long", "utf8", "corrupted", "no model", "no file", "no gold", "schedule", "reference", "alone", "sample",
         "limit", "too tight", "against", "store", "endless", "type", "heads", "option", "verb",
     ],
 )  # fmt: skip

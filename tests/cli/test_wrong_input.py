@@ -61,6 +61,7 @@ def refused(capsys: pytest.CaptureFixture[str], place: Path, expected: str, *arg
     assert run(*arguments) == 2
     error = capsys.readouterr().err
     assert expected in error
+    assert "unrecognized" not in error
     assert error.count("\n") == 1
     assert list(place.iterdir()) == []
 
@@ -74,7 +75,7 @@ def refused(capsys: pytest.CaptureFixture[str], place: Path, expected: str, *arg
         (["--run.minutes", ".nan"], "--run.minutes nan"),
         (["--run.minutes", ".inf"], "--run.minutes inf"),
         ([*STEPS, "--run.minutes", 1], "one of them"),
-        ([*STEPS, "--run.clip", -1], "--run.clip -1"),
+        ([*STEPS, "--run.max-grad-norm", -1], "--run.max-grad-norm -1.0: expected"),
         ([*STEPS, "--run.ema", 1], "--run.ema 1.0: expected a number of at least 0 and less than 1"),
         ([*STEPS, "--run.ema", -1], "--run.ema -1"),
         ([*STEPS, "--run.decay-from", 2], "--run.decay-from 2"),
@@ -96,8 +97,8 @@ def refused(capsys: pytest.CaptureFixture[str], place: Path, expected: str, *arg
         ([*STEPS, "--transformer.num-layers", 0], "--transformer.num-layers 0"),
         ([*STEPS, "--transformer.max-positions", 0], "--transformer.max-positions 0"),
         ([*STEPS, "--transformer.dropout", 1], "--transformer.dropout 1.0"),
-        ([*STEPS, "--masking.smoothing", -1], "--masking.smoothing -1"),
-        ([*STEPS, "--masking.smoothing", 2], "--masking.smoothing 2"),
+        ([*STEPS, "--masking.label-smoothing", -1], "--masking.label-smoothing -1.0: expected"),
+        ([*STEPS, "--masking.label-smoothing", 2], "--masking.label-smoothing 2.0: expected"),
         ([*STEPS, "--masking.validation-sentences", 0], "--masking.validation-sentences 0"),
         ([*STEPS, "--masking.validation-length", -1], "--masking.validation-length -1"),
         ([*STEPS, "--masking.validation-length", 1], "no pair of the split 'dev' has at most 1 subwords"),
@@ -118,11 +119,14 @@ def test_training_settings(
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--cloze.share", 0], "--cloze.share 0"),
-        (["--cloze.share", 2], "--cloze.share 2"),
-        (["--cloze.masked", 2], "--cloze.masked 2"),
-        (["--cloze.random", -1], "--cloze.random -1"),
-        (["--cloze.masked", 0.8, "--cloze.random", 0.3], "--cloze.masked + --cloze.random 1.1"),
+        (["--mlm.probability", 0], "--mlm.probability 0.0: expected"),
+        (["--mlm.probability", 2], "--mlm.probability 2.0: expected"),
+        (["--mlm.mask-replace-prob", 2], "--mlm.mask-replace-prob 2.0: expected"),
+        (["--mlm.random-replace-prob", -1], "--mlm.random-replace-prob -1.0: expected"),
+        (
+            ["--mlm.mask-replace-prob", 0.8, "--mlm.random-replace-prob", 0.3],
+            "--mlm.random-replace-prob 0.3: with mask_replace_prob 0.8 it is more than 1",
+        ),
     ],
 )
 def test_pretraining_settings(
@@ -132,10 +136,10 @@ def test_pretraining_settings(
     refused(capsys, place, expected, *arguments, *options)
 
 
-def test_one_corpus_of_several_may_have_weight_nought() -> None:
-    found = weights_by_corpus(["a", "b"], np.array([0, 1, 0]), {"a": 0})
-    assert found is not None
-    assert found.tolist() == [0, 1, 0]
+def test_one_corpus_of_several_may_have_weight_zero() -> None:
+    weights = weights_by_corpus(["a", "b"], np.array([0, 1, 0]), {"a": 0})
+    assert weights is not None
+    assert weights.tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -171,9 +175,9 @@ def test_evaluation_settings(
         (["--json", "{place}", "Hund"], "is a folder, expected a file to write"),
         (["{place}"], "is a folder, expected a text file or a sentence"),
         (["--length", "gold", "--reference", "{folder}/test.en", "Hund"], "input has fewer lines than"),
-        (["--model", "{folder}/run", "Hund"], "is a run, not a model; its model is {folder}/run/model"),
+        (["--model", "{folder}/run", "Hund"], "run: is the folder of a run; its model is {folder}/run/model"),
         (["--model", "{folder}/config-folder", "Hund"], "config.json: cannot be read (Is a directory)"),
-        (["--model", "{folder}/heads", "Hund"], "config.json: damaged (--transformer.num-heads 0"),
+        (["--model", "{folder}/heads", "Hund"], "config.json: damaged (num_heads 0"),
         (["--model", "{folder}/no-lengths", "--length", "table:2", "Hund"], "table of lengths is empty for de-en"),
         (["--model", "{folder}/bad-lengths", "--length", "table:2", "Hund"], "lengths.json: damaged"),
         (["--model", "{folder}/lengths-folder", "Hund"], "lengths.json: cannot be read (Is a directory)"),
@@ -197,7 +201,7 @@ def _damaged_models(folder: Path) -> None:
     (folder / "config-folder" / "config.json").unlink()
     (folder / "config-folder" / "config.json").mkdir()
     config = json.loads((folder / "model" / "config.json").read_text())
-    config["shape"]["heads"] = 0
+    config["transformer"]["num_heads"] = 0
     (folder / "heads" / "config.json").write_text(json.dumps(config))
     (folder / "no-lengths" / "lengths.json").write_text("{}")
     (folder / "bad-lengths" / "lengths.json").write_text('{"de-en": {"one": 2}}')
@@ -221,7 +225,7 @@ def _damaged_models(folder: Path) -> None:
         (["--splits", "{a/b: d.%}"], "'a/b' cannot be the name of a split"),
         (["--splits", "{mono: d.%}"], "'mono' cannot be the name of a split"),
         (["--hold-out", "{train: test=1}"], "split 'train' is named twice"),
-        (["--hold-out", "{order: ''}"], "'order' names no corpus"),
+        (["--hold-out", "{order: ''}"], "--hold-out 'order': names no corpus"),
         (["--tokenizer", "de-eng"], "unknown model 'de-eng': did you mean 'de-en'"),
         (["--tokenizer", "no.json"], "no.json: no such file"),
         (["--out", "/proc/store"], "/proc/store: cannot be written"),
@@ -238,7 +242,7 @@ def test_preparation_settings(
     ("recipe", "expected"),
     [
         (b"languages: de,en\ntrain: \xe4\n", "recipe.yaml: invalid UTF-8"),
-        (b"languages: de,en\nfilters: 3\n", "recipe.yaml: filters is 3, expected options of its own (max_length,"),
+        (b"languages: de,en\nfilters: 3\n", "recipe.yaml: filters is 3, expected a group of options (max_length,"),
         (b"languages: de,en\nfilters:\n", "recipe.yaml: filters is None"),
         (b"languages: de,en\nfilters: {max_lenght: 3}\n", "recipe.yaml: unknown option of filters 'max_lenght'"),
         (b"languages: de,en\nfilters: {max_length: x}\n", "recipe.yaml: --filters.max-length: expected int"),
@@ -264,8 +268,8 @@ def test_a_bundled_model_lends_its_vocabulary(folder: Path, tmp_path: Path) -> N
 def _altered(store: Store, folder: Path, **manifest: object) -> Path:
     """A copy of a store with another manifest."""
     shutil.copytree(store.path, folder)
-    about = json.loads((folder / "manifest.json").read_text()) | manifest
-    (folder / "manifest.json").write_text(json.dumps(about))
+    altered = json.loads((folder / "manifest.json").read_text()) | manifest
+    (folder / "manifest.json").write_text(json.dumps(altered))
     return folder
 
 
@@ -276,7 +280,7 @@ def test_damaged_stores(store: Store, tmp_path: Path, place: Path, capsys: pytes
     (ids / "train.en.ids.bin").write_bytes(content)
     tokenizer = _altered(store, tmp_path / "tokenizer")
     shutil.copy(
-        Path(str(TranslationModel.from_pretrained("de-en").home)) / "tokenizer.json", tokenizer / "tokenizer.json"
+        Path(str(TranslationModel.from_pretrained("de-en").path)) / "tokenizer.json", tokenizer / "tokenizer.json"
     )
     for damaged, expected in (
         (ids, "train.en.ids.bin: the id 65535 is not one of the vocabulary's"),
@@ -313,7 +317,7 @@ def test_a_tracker_that_does_not_start(
     train = ["train", "--data", store.path, "--out", place / "run", *SMALL, *STEPS]
     expected = "--run.track tensorboard: cannot be started (No API key configured.)"
     refused(capsys, place, expected, *train, "--run.track", "tensorboard")
-    monkeypatch.setattr("anyorder.training.task.find_spec", lambda name: None)
+    monkeypatch.setattr("anyorder.training.config.find_spec", lambda name: None)
     refused(capsys, place, "--run.track wandb: needs wandb", *train, "--run.track", "wandb")
 
 
@@ -326,16 +330,16 @@ def test_resuming_with_other_settings(
     assert run(*train, *STEPS, "--resume") == 0
     assert "already finished at step 2" in capsys.readouterr().err
     for option, value, expected in (
-        ("--masking.smoothing", 0.2, "masking.smoothing was 0.1, now it is 0.2"),
+        ("--masking.label-smoothing", 0.2, "masking.label_smoothing was 0.1, now it is 0.2"),
         ("--masking.weights", "{train: 2}", "masking.weights was {}, now it is {'train': 2.0}"),
-        ("--transformer.dropout", 0.3, "shape.dropout was 0.1, now it is 0.3"),
+        ("--transformer.dropout", 0.3, "transformer.dropout was 0.1, now it is 0.3"),
     ):
         assert run(*train, *STEPS, "--resume", option, value) == 2
         assert f"cannot resume: {expected}\n" in capsys.readouterr().err
     assert run(*train, "--run.steps", 3, "--resume", "--run.learning-rate", 0.01, "--run.log-every", 1) == 0
-    told = capsys.readouterr().err
-    assert "changed: learning_rate was 0.001, now it is 0.01" in told
-    assert "finished" not in told
+    error = capsys.readouterr().err
+    assert "changed: learning_rate was 0.001, now it is 0.01" in error
+    assert "finished" not in error
     assert run(*train, "--run.steps", 3, "--resume", "--run.learning-rate", 0.01) == 0
     assert "changed" not in capsys.readouterr().err
 
@@ -352,6 +356,48 @@ def test_output_that_nobody_takes(folder: Path) -> None:
     assert (gone.returncode, gone.stderr) == (141, "")
 
 
+def _command(*arguments: str, before: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command in a shell, with redirections that Python cannot express."""
+    line = " ".join([f"{sys.executable} -m anyorder", *arguments])
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(["bash", "-c", before + line], capture_output=True, text=True, env=variables, check=False)
+
+
+def test_arguments_in_another_encoding(folder: Path) -> None:
+    common = ["translate", "--model", str(folder / "model"), "--direction", "de-en", "--device", "cpu"]
+    latin = _command(*common, r"$'Die T\xfcr'")
+    assert (latin.returncode, latin.stderr) == (2, "anyorder translate: 'Die T\\xfcr' is not valid UTF-8\n")
+    posix = _command(*common, "'Die Tür'", LC_ALL="POSIX", PYTHONUTF8="0")
+    assert posix.returncode == 2
+    assert posix.stderr.startswith("anyorder translate: 'Die T\\xfcr' cannot be read in this locale's encoding, ascii;")
+    assert posix.stderr.count("\n") == 1
+
+
+def test_closed_streams(folder: Path) -> None:
+    common = ["translate", "--model", str(folder / "model"), "--direction", "de-en", "--device", "cpu"]
+    no_input = _command(*common, "<&-")
+    assert no_input.returncode == 2
+    assert no_input.stderr == "anyorder translate: standard input is closed: give a sentence or a file\n"
+    no_output = _command("orders", ">&-")
+    assert (no_output.returncode, no_output.stderr) == (0, "")
+    assert _command("orders", "2>&-").returncode == 0
+
+
+@pytest.mark.parametrize("module", ["anyorder.cli.orders", "rich.table"])
+def test_interrupted_while_it_imports(module: str, tmp_path: Path) -> None:
+    """Ctrl-C while a module of the verb is imported."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.abc, os, signal, sys\n"
+        "class Interrupt(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+    )
+    interrupted = _command("orders", PYTHONPATH=str(tmp_path))
+    assert (interrupted.returncode, interrupted.stdout, interrupted.stderr) == (130, "", "interrupted\n")
+
+
 def test_a_terminated_translation_leaves_nothing(folder: Path, place: Path) -> None:
     common = ["--model", folder / "model", "--direction", "de-en", "--device", "cpu", "--json", place / "out.jsonl"]
     process = subprocess.Popen(
@@ -362,8 +408,8 @@ def test_a_terminated_translation_leaves_nothing(folder: Path, place: Path) -> N
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=60)
-    assert (process.returncode, told) == (143, b"")
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (143, b"")
     assert list(place.iterdir()) == []
 
 

@@ -1,19 +1,23 @@
 import filecmp
+import json
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from anyorder.data.prepare import Corpus, FilterConfig, parse_corpora, prepare
+from anyorder.data.corpus import Corpus, parse_corpora
+from anyorder.data.filters import FilterConfig, FilterReport
+from anyorder.data.prepare import prepare
 from anyorder.data.store import Store
-from anyorder.data.text import Text
+from anyorder.data.text import Text, TextConfig
 from anyorder.errors import InputError
 from tests.conftest import toy_pairs, write_pairs
 
 LANGUAGES = ("de", "en")
 
 
-def make(tmp_path: Path, out: str = "store", **options: object) -> tuple[Store, object]:
+def make(tmp_path: Path, out: str = "store", **options: object) -> tuple[Store, FilterReport]:
     pairs = toy_pairs(120, seed=1)
     train = [*pairs[:100], pairs[0], ("", "nothing"), pairs[110], ("Hund " * 90, "dog " * 90), ("ja", "yes " * 9)]
     write_pairs(tmp_path, "train", train)
@@ -24,19 +28,19 @@ def make(tmp_path: Path, out: str = "store", **options: object) -> tuple[Store, 
         "dev": parse_corpora(f"{tmp_path}/dev.%", LANGUAGES),
     }
     chosen: dict[str, object] = {"vocabulary": 110, "filters": FilterConfig(1, 80, 4.0), "workers": 1, **options}
-    account = prepare(LANGUAGES, splits, tmp_path / out, **chosen)  # type: ignore[arg-type]
-    return Store(tmp_path / out), account
+    report = prepare(LANGUAGES, splits, tmp_path / out, **chosen)  # type: ignore[arg-type]
+    return Store(tmp_path / out), report
 
 
-def test_every_line_is_accounted_for(tmp_path: Path) -> None:
-    store, account = make(tmp_path)
-    told = account.as_json()  # type: ignore[attr-defined]
-    assert told["train"]["news"] == {"kept": 40}
-    assert told["train"]["web"] == {
+def test_the_report_counts_every_line(tmp_path: Path) -> None:
+    store, report = make(tmp_path)
+    lines = report.as_json()
+    assert lines["train"]["news"] == {"kept": 40}
+    assert lines["train"]["web"] == {
         "kept": 60, "empty": 1, "duplicate": 1, "in another split": 1, "too long": 1, "ratio": 1,
     }  # fmt: skip
-    assert told["dev"] == {"dev": {"kept": 20}}
-    assert store.manifest["lines"] == told
+    assert lines["dev"] == {"dev": {"kept": 20}}
+    assert store.manifest["lines"] == lines
     assert len(store.split("train")) == 100
 
 
@@ -66,11 +70,32 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_the_last_pairs_of_a_corpus_are_held_out(tmp_path: Path) -> None:
     whole, _ = make(tmp_path, "whole")
-    store, account = make(tmp_path, "part", hold_out={"order": {"news": 10, "web": 5}})
+    store, report = make(tmp_path, "part", hold_out={"order": {"news": 10, "web": 5}})
     assert len(store.split("train")) == 85
-    assert account.moved == {"order": 15}  # type: ignore[attr-defined]
+    assert report.held_out == {"order": 15}
     held, side = store.split("order").sides["en"], whole.split("train").sides["en"]
     assert [held[i].tolist() for i in range(15)] == [side[i].tolist() for i in [*range(30, 40), *range(95, 100)]]
+
+
+def test_a_store_of_version_0_1_opens(tmp_path: Path) -> None:
+    store, _ = make(tmp_path)
+    manifest = store.manifest | {"text": {"normalise": False, "romanian": "plain", "lowercase": False}}
+    (store.path / "manifest.json").write_text(json.dumps(manifest))
+    assert Store(store.path).text == TextConfig(normalize=False, romanian="plain")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_ratio": 0.5}, "max_ratio 0.5: expected 0 or a number of at least 1"),
+        ({"min_length": 5, "max_length": 4}, "max_length 4: expected a number of at least 5"),
+    ],
+)
+def test_filters_check_themselves(options: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        FilterConfig(**options)  # type: ignore[arg-type]
+    assert str(error.value) == message
+    assert error.value.config is FilterConfig
 
 
 def test_a_vocabulary_can_be_reused(tmp_path: Path) -> None:
@@ -86,6 +111,16 @@ def test_monolingual_text_need_not_be_aligned(tmp_path: Path) -> None:
     split = Store(tmp_path / "s").split("mono")
     assert not split.parallel
     assert {language: len(side) for language, side in split.sides.items()} == {"de": 2, "en": 2}
+
+
+def test_monolingual_text_may_lack_a_language(tmp_path: Path) -> None:
+    (tmp_path / "m.de").write_text("der Hund\ndie Katze\n" * 10)
+    prepare(LANGUAGES, {}, tmp_path / "s", mono=parse_corpora(f"{tmp_path}/m.%", LANGUAGES), vocabulary=40, workers=1)
+    store = Store(tmp_path / "s")
+    assert list(store.split("mono").sides) == ["de"]
+    assert list(store.manifest["inputs"]) == ["m.de"]
+    with pytest.raises(InputError, match="no such file, nor one for another language"):
+        prepare(LANGUAGES, {}, tmp_path / "t", mono=parse_corpora(f"{tmp_path}/n.%", LANGUAGES), workers=1)
 
 
 def test_nothing_is_left_behind_by_a_failure(tmp_path: Path) -> None:
@@ -130,9 +165,6 @@ def test_corpora_are_named(spec: str, name: str, labels: Path | None) -> None:
 
 
 def test_opening_a_million_pairs_takes_under_a_second(tmp_path: Path) -> None:
-    import json
-    import time
-
     _store, _ = make(tmp_path)
     folder, count = tmp_path / "store", 1_000_000
     for language in LANGUAGES:

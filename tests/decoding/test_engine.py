@@ -1,4 +1,4 @@
-"""The engine against a plain decoder that runs one sentence at a time, one whole pair at every step."""
+"""The engine against a plain decoder that runs one canvas at a time, one whole pair at every step."""
 
 import numpy as np
 import pytest
@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from anyorder.data.vocabulary import Vocabulary
-from anyorder.decoding.engine import Hypothesis, Request, decode
+from anyorder.decoding.engine import StepPredictions, decode
+from anyorder.decoding.revision import Revision, RevisionState
 from anyorder.decoding.schedules import make_schedule
-from anyorder.errors import InputError
+from anyorder.decoding.state import Hypothesis
 from anyorder.models.attention import FullAttention, Segments, SourceIsolated
+from anyorder.models.base import AllowedTokens, Canvas
 from anyorder.models.translation import TranslationModel
 from anyorder.orders import Order, State, make_order
 from tests.conftest import tiny
@@ -20,10 +22,11 @@ ORDERS = [
     "uniform", "left-to-right", "right-to-left", "outer-in:stride=1", "outer-in:stride=2", "outer-in:stride=3",
     "least-to-most", "easy-first", "easy-first:logp=1,negent=0.9", "entropy", "max-prob", "margin",
 ]  # fmt: skip
+SCHEDULES = ["one", "3", "threshold:0.3", "threshold:0.05"]
 
 
-class LeastSurprising(Order):
-    """An order that reads hidden states, as a learned one will."""
+class HiddenSum(Order):
+    """An order that reads hidden states, as a learned one does."""
 
     needs = "hidden"
     name = "hidden-sum"
@@ -33,29 +36,54 @@ class LeastSurprising(Order):
         return state.spread(state.hidden.sum(-1))
 
 
+class RedoLeastLikely(Revision):
+    """Masks the least likely filled position of each canvas again after the first three steps."""
+
+    name = "redo"
+
+    def last_step(self, length: int) -> int:
+        return 3
+
+    def remask(self, state: RevisionState) -> Tensor:
+        logprobs = state.logprobs.masked_fill(~state.filled, torch.inf)
+        return torch.zeros_like(state.filled).scatter_(1, logprobs.argmin(1, keepdim=True), True)
+
+
 def order_by_name(name: str) -> Order:
-    return LeastSurprising() if name == "hidden-sum" else make_order(name)
+    return HiddenSum() if name == "hidden-sum" else make_order(name)
 
 
-def requests_of(lengths: list[tuple[int, int]], vocabulary: Vocabulary, seed: int = 0) -> list[Request]:
+def canvases_of(
+    lengths: list[tuple[int, int]], vocabulary: Vocabulary, seed: int = 0, direction: str = "de-en", given: float = 0.0
+) -> list[Canvas]:
+    """Random sources and masked targets; a share of the target's positions is given."""
     rng = np.random.default_rng(seed)
-    return [
-        Request(rng.integers(vocabulary.first_word, len(vocabulary), source), target, int(rng.integers(1 << 60)))
-        for source, target in lengths
-    ]
+    canvases = []
+    for source, target in lengths:
+        ids = rng.integers(vocabulary.first_word, len(vocabulary), source)
+        key = int(rng.integers(1 << 60))
+        tokens = np.full(target, vocabulary.mask)
+        known = rng.random(target) < given
+        tokens[known] = rng.integers(vocabulary.first_word, len(vocabulary), int(known.sum()))
+        canvases.append(Canvas(tokens, ids, direction, key))
+    return canvases
 
 
 MIXED = [(int(s), int(t)) for s, t in np.random.default_rng(8).integers(1, 31, (64, 2))]
 
 
 @torch.no_grad()
-def decode_plainly(model: TranslationModel, request: Request, order: Order, budget: int) -> Hypothesis:
+def decode_plainly(
+    model: TranslationModel, canvas: Canvas, order: Order, schedule: str, revision: Revision | None = None
+) -> Hypothesis:
     """What the paper describes, without batches, caches or packing."""
-    vocabulary, length = model.vocabulary, request.length
+    vocabulary, length = model.vocabulary, len(canvas.tokens)
     eos, mask = vocabulary.eos, vocabulary.mask
-    target = [mask] * length
-    steps, logprobs = [0] * length, [0.0] * length
-    source = [eos, *request.source.tolist(), eos]
+    target = canvas.tokens.tolist()
+    fillable = [token == mask for token in target]
+    steps, logprobs, writes = [0] * length, [0.0] * length, []
+    assert canvas.source is not None
+    source = [eos, *canvas.source.tolist(), eos]
     step = 0
     while mask in target:
         step += 1
@@ -73,41 +101,87 @@ def decode_plainly(model: TranslationModel, request: Request, order: Order, budg
         masked = torch.tensor([[token == mask for token in target]])
         where = masked[0].nonzero().squeeze(1)
         state = State(
-            masked, torch.tensor([length]), torch.tensor([request.key]), step,
-            where=where, hidden=hidden[where], logits=logits[where], mask=mask, first_word=vocabulary.first_word,
+            masked, torch.tensor([length]), torch.tensor([canvas.key]), step,
+            where=where, hidden=hidden[where], logits=logits[where], mask_token=mask,
+            allowed=AllowedTokens(model.allowed_tokens, torch.device("cpu")),
         )  # fmt: skip
         scores = order.scores(state)[0].masked_fill(~masked[0], -torch.inf)
         ranked = sorted(where.tolist(), key=lambda i: (-float(scores[i]), i))
-        for position in ranked[:budget]:
+        if schedule.startswith("threshold:"):
+            probabilities = logits.softmax(-1)[:, vocabulary.first_word :].amax(-1)
+            confident = [i for i in ranked if float(probabilities[i]) >= float(schedule.partition(":")[2])]
+            chosen = confident or ranked[:1]
+        else:
+            chosen = ranked[: 1 if schedule == "one" else int(schedule)]
+        for position in sorted(chosen):
             words = logits[position, vocabulary.first_word :]
             target[position] = int(words.argmax()) + vocabulary.first_word
             steps[position] = step
             logprobs[position] = float(logits[position].log_softmax(-1)[target[position]])
-    return Hypothesis(np.array(target), np.array(steps), np.array(logprobs))
+            writes.append((position, step, target[position], logprobs[position]))
+        if revision and step <= revision.last_step(length):
+            filled = [may and token != mask for may, token in zip(fillable, target, strict=True)]
+            worst = min((i for i in range(length) if filled[i]), key=lambda i: logprobs[i])
+            target[worst] = mask
+    return Hypothesis(np.array(target), np.array(steps), np.array(logprobs), writes if revision else None)
 
 
-@pytest.mark.parametrize("budget", [1, 3])
+def assert_same(found: Hypothesis, expected: Hypothesis) -> None:
+    assert found.ids.tolist() == expected.ids.tolist()
+    assert found.steps.tolist() == expected.steps.tolist()
+    assert found.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", [*ORDERS, "hidden-sum"])
-def test_the_engine_does_what_the_plain_decoder_does(model: TranslationModel, name: str, budget: int) -> None:
+def test_the_engine_does_what_the_plain_decoder_does(model: TranslationModel, name: str, schedule: str) -> None:
     order = order_by_name(name)
-    requests = requests_of([(5, 7), (12, 3), (1, 1), (9, 12), (20, 11), (3, 6)], model.vocabulary)
-    found = decode(model, requests, "de-en", order, make_schedule(budget))
-    for request, one in zip(requests, found, strict=True):
-        plain = decode_plainly(model, request, order, budget)
-        assert one.ids.tolist() == plain.ids.tolist()
-        assert one.steps.tolist() == plain.steps.tolist()
-        assert one.logprobs == pytest.approx(plain.logprobs, abs=1e-4)
+    canvases = canvases_of([(5, 7), (12, 3), (1, 1), (9, 12), (20, 11), (3, 6)], model.vocabulary)
+    found = decode(model, canvases, order, make_schedule(schedule))
+    for canvas, hypothesis in zip(canvases, found, strict=True):
+        assert_same(hypothesis, decode_plainly(model, canvas, order, schedule))
 
 
+@pytest.mark.parametrize("schedule", ["one", "3", "threshold:0.1"])
+@pytest.mark.parametrize("name", ["outer-in", "margin", "hidden-sum"])
+def test_given_positions_stay_as_they_are(model: TranslationModel, name: str, schedule: str) -> None:
+    order = order_by_name(name)
+    canvases = canvases_of(MIXED[:16], model.vocabulary, given=0.4)
+    canvases.append(Canvas(np.full(4, model.vocabulary.first_word), canvases[0].source, "de-en"))  # nothing to fill
+    found = decode(model, canvases, order, make_schedule(schedule))
+    for canvas, hypothesis in zip(canvases, found, strict=True):
+        was_given = canvas.tokens != model.mask_token
+        assert (hypothesis.ids[was_given] == canvas.tokens[was_given]).all()
+        assert (hypothesis.steps[was_given] == 0).all()
+        assert (hypothesis.steps[~was_given] > 0).all()
+        assert_same(hypothesis, decode_plainly(model, canvas, order, schedule))
+
+
+@pytest.mark.parametrize("schedule", ["one", "3", "threshold:0.1"])
+@pytest.mark.parametrize("name", ["left-to-right", "margin", "hidden-sum"])
+def test_what_is_revised_is_recorded(model: TranslationModel, name: str, schedule: str) -> None:
+    order, revision = order_by_name(name), RedoLeastLikely()
+    canvases = canvases_of([(5, 7), (12, 3), (9, 12), (4, 2), (3, 6)], model.vocabulary)
+    found = decode(model, canvases, order, make_schedule(schedule), revision)
+    for canvas, hypothesis in zip(canvases, found, strict=True):
+        expected = decode_plainly(model, canvas, order, schedule, revision)
+        assert_same(hypothesis, expected)
+        assert hypothesis.writes is not None
+        assert expected.writes is not None
+        assert [write[:3] for write in hypothesis.writes] == [write[:3] for write in expected.writes]
+        assert len(hypothesis.writes) == len(canvas.tokens) + 3
+
+
+@pytest.mark.parametrize("schedule", ["one", "threshold:0.1"])
 @pytest.mark.parametrize("name", [*ORDERS, "hidden-sum"])
-def test_a_sentence_does_not_depend_on_its_batch(model: TranslationModel, name: str) -> None:
+def test_a_sentence_does_not_depend_on_its_batch(model: TranslationModel, name: str, schedule: str) -> None:
     """Alone, among 64 of mixed lengths, in small batches: the same tokens, steps and log-probabilities, bit by bit."""
-    order, budget = order_by_name(name), make_schedule("one")
-    requests = requests_of(MIXED, model.vocabulary)
-    together = decode(model, requests, "de-en", order, budget)
-    small = decode(model, requests, "de-en", order, budget, batch_tokens=100)
+    order, how_many = order_by_name(name), make_schedule(schedule)
+    canvases = canvases_of(MIXED, model.vocabulary)
+    together = decode(model, canvases, order, how_many)
+    small = decode(model, canvases, order, how_many, batch_tokens=100)
     for i, (a, b) in enumerate(zip(together, small, strict=True)):
-        others = [b, decode(model, [requests[i]], "de-en", order, budget)[0]] if i % 4 == 0 else [b]
+        others = [b, decode(model, [canvases[i]], order, how_many)[0]] if i % 4 == 0 else [b]
         for other in others:
             assert a.ids.tolist() == other.ids.tolist()
             assert a.steps.tolist() == other.steps.tolist()
@@ -117,12 +191,12 @@ def test_a_sentence_does_not_depend_on_its_batch(model: TranslationModel, name: 
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("name", ["left-to-right", "margin"])
 def test_nor_does_it_with_two_threads(vocabulary: Vocabulary, name: str) -> None:
-    model, order, budget = tiny(vocabulary, hidden_size=256), make_order(name), make_schedule("one")
-    requests = requests_of(MIXED[:20], vocabulary)
-    for request, one in zip(requests, decode(model, requests, "de-en", order, budget), strict=True):
-        alone = decode(model, [request], "de-en", order, budget)[0]
-        assert one.steps.tolist() == alone.steps.tolist()
-        assert one.logprobs.tolist() == alone.logprobs.tolist()
+    model, order, schedule = tiny(vocabulary, hidden_size=256), make_order(name), make_schedule("one")
+    canvases = canvases_of(MIXED[:20], vocabulary)
+    for canvas, hypothesis in zip(canvases, decode(model, canvases, order, schedule), strict=True):
+        alone = decode(model, [canvas], order, schedule)[0]
+        assert hypothesis.steps.tolist() == alone.steps.tolist()
+        assert hypothesis.logprobs.tolist() == alone.logprobs.tolist()
 
 
 @settings(max_examples=25, deadline=None)
@@ -131,17 +205,15 @@ def test_nor_does_it_with_two_threads(vocabulary: Vocabulary, name: str) -> None
     st.sampled_from([*ORDERS, "hidden-sum"]),
     st.integers(1, 5),
 )
-def test_every_position_is_filled_once(vocabulary: Vocabulary, lengths: list, name: str, budget: int) -> None:
+def test_every_position_is_filled_once(vocabulary: Vocabulary, lengths: list, name: str, size: int) -> None:
     model = tiny(vocabulary)
-    for (_, length), one in zip(
-        lengths,
-        decode(model, requests_of(lengths, vocabulary), "en-de", order_by_name(name), make_schedule(budget)),
-        strict=True,
-    ):
-        fills = np.bincount(one.steps)[1:].tolist()
-        assert len(one.ids) == length
-        assert fills == [budget] * (length // budget) + [length % budget] * (length % budget > 0)
-        assert one.ids.min() >= vocabulary.first_word
+    canvases = canvases_of(lengths, vocabulary, direction="en-de")
+    found = decode(model, canvases, order_by_name(name), make_schedule(size))
+    for (_, length), hypothesis in zip(lengths, found, strict=True):
+        fills = np.bincount(hypothesis.steps)[1:].tolist()
+        assert len(hypothesis.ids) == length
+        assert fills == [size] * (length // size) + [length % size] * (length % size > 0)
+        assert hypothesis.ids.min() >= vocabulary.first_word
 
 
 def test_special_tokens_are_never_emitted(vocabulary: Vocabulary) -> None:
@@ -149,9 +221,33 @@ def test_special_tokens_are_never_emitted(vocabulary: Vocabulary) -> None:
     with torch.no_grad():
         model.output_bias[: vocabulary.first_word] += 50
     for name in ORDERS:
-        for one in decode(model, requests_of(MIXED[:10], vocabulary), "de-en", make_order(name), make_schedule("one")):
-            assert one.ids.min() >= vocabulary.first_word
-            assert one.logprobs.max() < -5  # and the probability is the model's own, not one made up without them
+        for hypothesis in decode(model, canvases_of(MIXED[:10], vocabulary), make_order(name), make_schedule("one")):
+            assert hypothesis.ids.min() >= vocabulary.first_word
+            assert hypothesis.logprobs.max() < -5  # the probability is the model's own, not one without these tokens
+
+
+def test_any_tokens_may_be_forbidden(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may be emitted is a boolean vector, not a prefix of the vocabulary."""
+    model = tiny(vocabulary)
+    canvases = canvases_of(MIXED[:10], vocabulary)
+    free = decode(model, canvases, make_order("margin"), make_schedule("one"))
+    allowed = model.allowed_tokens
+    allowed[[int(ids[0]) for ids in (one.ids for one in free)]] = False
+    monkeypatch.setattr(TranslationModel, "allowed_tokens", property(lambda self: allowed))
+    for name in ("margin", "max-prob", "left-to-right"):
+        for hypothesis in decode(model, canvases, make_order(name), make_schedule("one")):
+            assert allowed[hypothesis.ids].all()
+
+
+def test_restricting_by_slice_and_by_vector_agree() -> None:
+    logits = torch.randn(5, 12)
+    allowed = np.arange(12) >= 4
+    by_slice = AllowedTokens(allowed, torch.device("cpu"))
+    by_vector = AllowedTokens(allowed, torch.device("cpu"))
+    by_vector.first, by_vector.blocked = 0, torch.from_numpy(~allowed)
+    assert by_slice.blocked is None
+    for a, b in zip(by_slice.best(logits), by_vector.best(logits), strict=True):
+        assert a.tolist() == b.tolist()
 
 
 def test_one_forward_pass_a_step(model: TranslationModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,27 +259,37 @@ def test_one_forward_pass_a_step(model: TranslationModel, monkeypatch: pytest.Mo
         return forward(self, *args, **options)
 
     monkeypatch.setattr(type(model.transformer), "forward", counting)
-    requests = requests_of([(4, 5), (4, 3), (6, 9)], model.vocabulary)
-    decode(model, requests, "de-en", make_order("left-to-right"), make_schedule("one"))
+    canvases = canvases_of([(4, 5), (4, 3), (6, 9)], model.vocabulary)
+    decode(model, canvases, make_order("left-to-right"), make_schedule("one"))
     assert calls == [3, 3, 3, 2, 2, 1, 1, 1, 1]  # only what is filled; finished sentences have left
     calls.clear()
-    decode(model, requests, "de-en", make_order("margin"), make_schedule("one"))
+    decode(model, canvases, make_order("margin"), make_schedule("one"))
     assert calls == [17, 14, 11, 8, 6, 4, 3, 2, 1]  # only what is still masked
 
 
 def test_directions_differ(model: TranslationModel) -> None:
-    requests = requests_of([(6, 9)], model.vocabulary)
-    order, budget = make_order("left-to-right"), make_schedule("one")
-    there, back = (decode(model, requests, way, order, budget)[0].ids.tolist() for way in ("de-en", "en-de"))
+    order, schedule = make_order("left-to-right"), make_schedule("one")
+    there, back = (
+        decode(model, canvases_of([(6, 9)], model.vocabulary, direction=direction), order, schedule)[0].ids.tolist()
+        for direction in ("de-en", "en-de")
+    )
     assert there != back
 
 
-@pytest.mark.parametrize("name", ["0", "two", "-1", "1.5", "", "²"])
-def test_wrong_budgets(name: str) -> None:
-    with pytest.raises(InputError, match="unknown budget"):
-        make_schedule(name)
-
-
-def test_budgets_tell_their_steps() -> None:
-    assert [make_schedule(3).steps(n) for n in (1, 3, 4, 9)] == [1, 1, 2, 3]
-    assert (make_schedule("one").name, make_schedule("4").name) == ("one", "4")
+@pytest.mark.parametrize("schedule", ["one", "threshold:0.1"])
+@pytest.mark.parametrize("name", ["left-to-right", "margin"])
+def test_a_callback_sees_every_step(model: TranslationModel, name: str, schedule: str) -> None:
+    canvases = canvases_of([(5, 7), (12, 3), (9, 12)], model.vocabulary)
+    plain = decode(model, canvases, make_order(name), make_schedule(schedule))
+    steps: list[StepPredictions] = []
+    watched = decode(model, canvases, make_order(name), make_schedule(schedule), on_step=steps.append, batch_tokens=16)
+    filled = [[0] * len(canvas.tokens) for canvas in canvases]
+    for seen in steps:
+        assert len(seen.logits) == len(seen.masked)
+        for position in seen.filled.tolist():
+            row, at = divmod(position, seen.width)
+            filled[seen.canvases[row]][at] = seen.step
+    for before, after, told in zip(plain, watched, filled, strict=True):
+        assert before.ids.tolist() == after.ids.tolist()
+        assert before.logprobs.tolist() == after.logprobs.tolist()
+        assert told == after.steps.tolist()

@@ -1,7 +1,15 @@
+import json
+from pathlib import Path
+
 import pytest
 
-from anyorder.decoding.config import DecodingConfig
-from anyorder.decoding.trajectory import Trajectory
+from anyorder.decoding.trajectory import (
+    Trajectory,
+    Write,
+    read_trajectories,
+    trajectory_writer,
+    write_trajectories,
+)
 from anyorder.errors import InputError
 from anyorder.report.terminal import runs, trace
 from tests.analysis.paper import TEARGAS
@@ -62,6 +70,43 @@ def test_permutation() -> None:
     assert teargas().permutation[:6] == [0, 1, 2, 3, 19, 18]
 
 
-def test_signature() -> None:
-    made = DecodingConfig.of("margin", "one", "gold", 3).signature
-    assert made.startswith("order:margin|budget:one|beam:1|length:gold|seed:3|version:anyorder.")
+def test_a_canvas_that_was_partly_given() -> None:
+    canvas = ["The", None, "sat", None, "."]
+    trajectory = Trajectory("", "The cat sat down .", ["cat", "down"], [2, 1], [], "margin", 2, "s", canvas=canvas)
+    record = json.loads(trajectory.to_json())
+    assert record["positions"] == [1, 3]
+    assert Trajectory.from_json(trajectory.to_json()) == trajectory
+    with pytest.raises(InputError, match="2 positions of the canvas are masked but there are 1 tokens"):
+        Trajectory.from_json(json.dumps({**record, "tokens": ["cat"], "steps": [1]}))
+
+
+def test_writes_there_and_back() -> None:
+    writes = [Write(0, 1, "a", -0.5), Write(0, 2, "b", -0.25)]
+    trajectory = Trajectory("", "b", ["b"], [2], [-0.25], "margin", 1, "s", writes=writes)
+    assert Trajectory.from_json(trajectory.to_json()) == trajectory
+    for wrong in ("[[0, 1]]", '[[-1, 1, "a", 0]]', '[[0, 0, "a", 0]]', "[[0, 1, 2, 0]]", '[[0, 1, "a", NaN]]', "3"):
+        with pytest.raises(InputError, match="writes"):
+            Trajectory.from_json(f'{{"tokens": ["b"], "steps": [2], "writes": {wrong}}}')
+
+
+def test_files_of_the_first_version_still_load() -> None:
+    line = (
+        '{"source": "a", "text": "b", "tokens": ["b"], "steps": [1], "logprobs": [-0.1], "order": "margin", "length": 1,'
+        ' "signature": "order:margin|budget:one|beam:1|length:gold|seed:1|version:anyorder.0.1.0"}'
+    )
+    trajectory = Trajectory.from_json(line)
+    assert (trajectory.source, trajectory.order, trajectory.model, trajectory.task) == ("a", "margin", "", "")
+
+
+def test_files_are_written_whole_and_read_back(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "a.jsonl.gz", "a.jsonl.xz"):
+        write_trajectories(tmp_path / name, [teargas(), teargas()])
+        assert list(read_trajectories(tmp_path / name)) == [teargas(), teargas()]
+    with pytest.raises(ZeroDivisionError), trajectory_writer(tmp_path / "b.jsonl") as writer:
+        writer.write(teargas())
+        _ = 1 / 0
+    with pytest.raises(BrokenPipeError), trajectory_writer(tmp_path / "c.jsonl", (BrokenPipeError,)) as writer:
+        writer.write(teargas())
+        raise BrokenPipeError
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl", "a.jsonl.gz", "a.jsonl.xz", "c.jsonl"]
+    assert list(read_trajectories(tmp_path / "c.jsonl")) == [teargas()]

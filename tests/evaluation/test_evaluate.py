@@ -1,114 +1,136 @@
-import io
-import re
-from dataclasses import replace
+"""Scores of given trajectories, ours or anyone's: equal to sacreBLEU's own."""
+
+import random
 
 import pytest
-from rich.console import Console
+import sacrebleu
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from anyorder.data.vocabulary import Vocabulary
+import anyorder
+from anyorder.data.text import Text
+from anyorder.decoding.signature import Signature
+from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.evaluation.bleu import corpus_bleu, corpus_chrf
-from anyorder.evaluation.evaluate import Pairs, encode_pairs, evaluate
-from anyorder.report.table_data import evaluation_sheet
-from anyorder.report.terminal import tables
-from anyorder.translator import Translator
-from tests.conftest import tiny, toy_pairs
+from anyorder.evaluation.evaluate import evaluate
+from anyorder.evaluation.scorers import MosesScorer
+from anyorder.evaluation.significance import p_values
+from anyorder.report.table_data import evaluation_table
+from tests.conftest import toy_pairs
 
-PAIRS = [*toy_pairs(30, seed=4), ("", "nothing"), ("nichts", "")]
-ORDERS = ["left-to-right", "margin", "outer-in:stride=2"]
-
-
-@pytest.fixture(scope="module")
-def translator(vocabulary: Vocabulary) -> Translator:
-    return Translator(tiny(vocabulary))
+REFERENCES = [english for _, english in toy_pairs(30, seed=6)]
 
 
-@pytest.fixture(scope="module")
-def pairs(translator: Translator) -> Pairs:
-    sources, references = zip(*PAIRS, strict=True)
-    return encode_pairs(translator, "de-en", sources, references)
+def trajectory(text: str, order: str = "", signature: str = "", source: str = "", task: str = "") -> Trajectory:
+    tokens = text.split() or ["a"]
+    steps = list(range(1, len(tokens) + 1))
+    return Trajectory(source, text, tokens, steps, [], order, len(tokens), signature, task=task)
 
 
-def test_rows_are_what_translating_and_scoring_gives(translator: Translator, pairs: Pairs) -> None:
-    limits = sorted(int(length) for length in pairs.longest)[9:10]
-    table = evaluate(translator, pairs, "de-en", ORDERS, [None, *limits], samples=50)
-    assert [(row.order, row.max_length) for row in table.rows] == [
-        (order, limit) for limit in [*limits, None] for order in ORDERS
+def damaged(share: float, seed: int, **fields: str) -> list[Trajectory]:
+    """The references with some of their words left out."""
+    draw = random.Random(seed)
+    return [
+        trajectory(" ".join(word for word in line.split() if draw.random() > share), **fields) for line in REFERENCES
     ]
-    for row in table.rows:
-        bound = row.max_length or 1000
-        chosen = [pair for pair, longest in zip(PAIRS, pairs.longest, strict=True) if longest <= bound]
-        assert row.sentences == len(chosen)
-        sources, references = zip(*chosen, strict=True)
-        made = translator.translate(sources, "de-en", row.order, length="gold", references=references)
-        ids = translator.encode([trajectory.text for trajectory in made], "en")
-        words = [" ".join(translator.model.vocabulary.words(one)) for one in ids]
-        expected = [" ".join(line.split()) for line in translator.words(references, "en")]
-        assert row.chrf == pytest.approx(corpus_chrf([one.text for one in made], references), abs=1e-3)
-        assert row.bleu == pytest.approx(corpus_bleu(words, expected), abs=0.5)
-        assert row.seconds > 0
-        assert list(row.p_values) == ([] if row.order == "left-to-right" else ["left-to-right"])
 
 
-def test_json_has_the_agreed_shape(translator: Translator, pairs: Pairs) -> None:
-    table = evaluate(translator, pairs, "de-en", ORDERS[:2], against=["margin"], samples=20)
-    told = table.as_json()
-    assert set(told) == {"signature", "direction", "rows"}
-    assert set(told["rows"][0]) == {"order", "max_length", "sentences", "bleu", "chrf", "p_values", "seconds"}
-    assert set(told["rows"][0]["p_values"]) == {"margin"}
-    assert told["rows"][1]["p_values"] == {}
-    assert "length:gold" in told["signature"]
-    assert "tok:moses" in told["signature"]
-    assert tables(evaluation_sheet(table), 80)[0].row_count == 2
+LINES = st.lists(
+    st.tuples(st.text("ab cé,.'\"-字学 $<&", max_size=12), st.text("ab cé,.'\"-字学 $<&", max_size=12)),
+    min_size=1,
+    max_size=6,
+)
 
 
-def test_several_orders_to_compare_with(translator: Translator, pairs: Pairs) -> None:
-    together = evaluate(translator, pairs, "de-en", ORDERS, against=ORDERS, samples=20)
-    assert together.signature.endswith(f"against:{','.join(ORDERS)}")
-    for baseline in ORDERS:
-        alone = evaluate(translator, pairs, "de-en", ORDERS, against=[baseline], samples=20)
-        for row, other in zip(together.rows, alone.rows, strict=True):
-            assert set(row.p_values) == set(ORDERS) - {row.order}
-            assert row.p_values.get(baseline) == other.p_values.get(baseline)
-    (table,) = tables(evaluation_sheet(together), 160)
-    heads = [str(column.header).replace("\n", "") for column in table.columns]
-    assert [head for head in heads if head.startswith("p")] == [f"p{order}" for order in ORDERS]
+@settings(max_examples=60, deadline=None)
+@given(LINES, st.sampled_from(["13a", "intl", "zh", "char", "none"]))
+def test_scores_are_those_of_sacrebleu(lines: list[tuple[str, str]], tokenize: str) -> None:
+    texts, references = [text for text, _ in lines], [reference for _, reference in lines]
+    (row,) = evaluate([trajectory(text) for text in texts], references, tokenize).rows
+    assert row.bleu == sacrebleu.corpus_bleu(texts, [references], tokenize=tokenize, force=True).score
+    assert row.chrf == sacrebleu.corpus_chrf(texts, [references]).score
+    assert row.sentences == len(lines)
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 160])
-def test_numbers_are_shown_whole_in_any_width(translator: Translator, pairs: Pairs, width: int) -> None:
-    orders = [*ORDERS, "easy-first:logp=1,negent=0.9"]
-    result = evaluate(translator, pairs, "de-en", [*orders, ORDERS[0]], [30, None], against=orders, samples=20)
-    assert [row.order for row in result.rows] == orders * 2
-    screen = Console(width=width, record=True, file=io.StringIO())
-    for table in tables(evaluation_sheet(result), width):
-        screen.print(table)
-    shown = screen.export_text()
-    assert "…" not in shown
-    assert max(map(len, shown.splitlines())) <= width
+def test_p_values_are_those_of_the_paired_test() -> None:
+    systems = {name: damaged(share, seed) for name, share, seed in (("a", 0.1, 1), ("b", 0.2, 2), ("c", 0.1, 3))}
+    result = evaluate(systems, REFERENCES, against=["b", "a", "b"], samples=100)
+    texts = {name: [trajectory.text for trajectory in trajectories] for name, trajectories in systems.items()}
     for row in result.rows:
-        for number in (f"{row.bleu:.2f}", f"{row.chrf:.1f}", *(f"{value:.3f}" for value in row.p_values.values())):
-            assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", shown)
+        assert list(row.p_values) == [name for name in ("b", "a") if name != row.system]
+        for baseline, value in row.p_values.items():
+            metric = sacrebleu.BLEU(force=True)
+            assert [value] == p_values(texts[baseline], [texts[row.system]], REFERENCES, samples=100, metric=metric)
+    assert [list(row.p_values) for row in evaluate(systems, REFERENCES, samples=20).rows] == [[], ["a"], ["a"]]
 
 
-def test_names_are_not_markup(translator: Translator, pairs: Pairs) -> None:
-    result = evaluate(translator, pairs, "de-en", ["margin", "left-to-right"], samples=20)
-    renamed = replace(result, rows=[replace(row, order=f"[red]{row.order}", p_values={}) for row in result.rows])
-    screen = Console(width=80, record=True, file=io.StringIO())
-    screen.print(*tables(evaluation_sheet(renamed), 80))
-    assert "[red]margin" in screen.export_text()
+def test_moses_words_are_scored_as_multi_bleu_does() -> None:
+    tokens = ["The", "do@@", "g", "sees", "a", "house", "."]
+    trajectories = [Trajectory("", "The dog sees a house.", tokens, list(range(1, 8)), [], "margin", 7, "")]
+    words = Text("en").words
+    result = evaluate(
+        trajectories, ["The dog saw a house."], MosesScorer(lambda lines: [words(line) for line in lines])
+    )
+    expected = corpus_bleu(["The dog sees a house ."], ["The dog saw a house ."])
+    assert (result.rows[0].system, result.rows[0].order, result.rows[0].bleu) == ("margin", "margin", expected)
+    assert result.rows[0].chrf == corpus_chrf(["The dog sees a house."], ["The dog saw a house."])
+    assert Signature.parse(result.signature)["bleu.tok"] == "moses"
+    assert Signature.parse(result.signature)["bleu.smooth"] == "none"
 
 
-def test_sentences_beyond_the_limit_may_be_longer_than_the_model(translator: Translator) -> None:
-    sources, references = zip(*PAIRS[:5], ("Hund " * 90, "dog"), strict=True)
-    pairs = encode_pairs(translator, "de-en", sources, references, ("a.de", "a.en"))
-    assert evaluate(translator, pairs, "de-en", ["margin"], [60]).rows[0].sentences == 5
-    with pytest.raises(InputError, match=r"a.de, line 6: \d+ subwords, the model has room for 62"):
-        evaluate(translator, pairs, "de-en", ["margin"])
+def test_the_signature_parses_back_and_names_all_settings() -> None:
+    decoding = "order:{}|schedule:one|length:gold|seed:{}|version:anyorder.0.2.0"
+    systems = {
+        "x|y": damaged(0.1, 1, order="margin", signature=decoding.format("margin", 1), task="de-en"),
+        "b": damaged(0.1, 2, order="learned", signature=decoding.format("learned@12ab", 2), task="de-en"),
+    }
+    result = evaluate(systems, REFERENCES, tokenize="intl", test="randomization", samples=20)
+    signature = Signature.parse(result.signature)
+    assert str(signature) == result.signature
+    assert dict(signature) == {
+        "order": "*,learned@12ab", "schedule": "one", "length": "gold", "seed": "1,2", "version": "anyorder.0.2.0",
+        "bleu.nrefs": "1", "bleu.case": "mixed", "bleu.eff": "no", "bleu.tok": "intl", "bleu.smooth": "exp",
+        "bleu.version": sacrebleu.__version__, "test": "randomization", "samples": "20", "against": "x|y",
+    }  # fmt: skip
+    assert result.direction == "de-en"
+    assert [row.order for row in result.rows] == ["margin", "learned"]
 
 
-def test_impossible_requests(translator: Translator, pairs: Pairs) -> None:
-    with pytest.raises(InputError, match="no pair has at most 1"):
-        evaluate(translator, pairs, "de-en", ORDERS, [1])
-    with pytest.raises(InputError, match="'uniform': is not among those evaluated"):
-        evaluate(translator, pairs, "de-en", ORDERS, against=["margin", "uniform"])
+def test_trajectories_without_a_signature() -> None:
+    ours = damaged(0.1, 1, order="margin", signature="order:margin|length:gold|version:anyorder.0.1.0")
+    theirs = damaged(0.1, 2, signature="made by hand")
+    signature = Signature.parse(evaluate({"ours": ours, "theirs": theirs}, REFERENCES, samples=20).signature)
+    assert (signature["order"], signature["length"]) == ("*", "gold,unknown")
+    alone = evaluate({"theirs": theirs}, REFERENCES, samples=20)
+    assert alone.signature.startswith("bleu.nrefs:1|")
+    assert (alone.direction, alone.rows[0].order) == ("", "")
+
+
+def test_nothing_was_decoded() -> None:
+    result = anyorder.evaluate({"a": damaged(0.1, 1), "b": damaged(0.2, 1)}, REFERENCES, samples=20)
+    assert {row.seconds for row in result.rows} == {None}
+    assert {row.max_length for row in result.rows} == {None}
+    table = evaluation_table(result)
+    assert table.head == "system"
+    assert [column.heading for column in table.groups["all"]] == ["BLEU", "chrF", "p"]
+    record = result.as_json()
+    assert list(record) == ["signature", "direction", "rows"]
+    assert list(record["rows"][0]) == ["system", "order", "max_length", "sentences", "bleu", "chrf", "p_values", "seconds"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"references": REFERENCES[:3]}, "a has 30 sentences but there are 3 references"),
+        ({"tokenize": "14a"}, "unknown tokenizer '14a': did you mean '13a'"),
+        ({"against": ["a", "z"]}, r"against 'z': is not one of the systems \(a, b\)"),
+        ({"samples": 19}, "samples 19: expected a number of at least 20"),
+        ({"systems": {}}, "no system is given"),
+        ({"systems": {"a": damaged(0.1, 1), "b": damaged(0.1, 1)[:9]}}, "a has 30 sentences but b has 9"),
+    ],
+)
+def test_impossible_requests(options: dict[str, object], expected: str) -> None:
+    arguments = {"systems": {"a": damaged(0.1, 1), "b": damaged(0.2, 1)}, "references": REFERENCES, **options}
+    with pytest.raises(InputError, match=expected):
+        evaluate(**arguments)  # type: ignore[arg-type]

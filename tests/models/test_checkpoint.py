@@ -63,7 +63,9 @@ def test_a_model_in_the_hub_cache(tmp_path: Path, vocabulary: Vocabulary, monkey
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert torch.equal(TranslationModel.from_pretrained("some/model").output_bias, tiny(vocabulary).output_bias)
-    with pytest.raises(InputError, match="some/other: no such folder, and the hub did not give it"):
+    with pytest.raises(
+        InputError, match="some/other: there is no such folder, and it could not be fetched from the hub"
+    ):
         TranslationModel.from_pretrained("some/other")
 
 
@@ -102,9 +104,17 @@ def test_another_vocabulary(tmp_path: Path, vocabulary: Vocabulary) -> None:
         TranslationModel.from_pretrained(tmp_path / "m")
 
 
-def test_unknown_names() -> None:
-    with pytest.raises(InputError, match="unknown model 'nothing'"):
-        TranslationModel.from_pretrained("nothing")
+def test_what_is_not_a_model_is_told_apart(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    """A misspelled name, a folder that is not there, one without a model, and the folder of a run."""
+    with pytest.raises(InputError, match="unknown model 'de-enn': did you mean 'de-en'"):
+        TranslationModel.from_pretrained("de-enn")
+    with pytest.raises(InputError, match=f"{tmp_path}/nothing: no such folder"):
+        TranslationModel.from_pretrained(tmp_path / "nothing")
+    with pytest.raises(InputError, match="no model in this folder"):
+        TranslationModel.from_pretrained(tmp_path)
+    tiny(vocabulary).save_pretrained(tmp_path / "run" / "model")
+    with pytest.raises(InputError, match=f"is the folder of a run; its model is {tmp_path}/run/model"):
+        TranslationModel.from_pretrained(tmp_path / "run")
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"model_type": "bert"}', '{"model_type": "anyorder"}'])

@@ -6,15 +6,17 @@ import torch
 from torch import Tensor
 
 from anyorder.data.store import Store
-from anyorder.decoding.engine import Request, decode
+from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
 from anyorder.models import kernels
-from anyorder.models.attention import MOST, QueryPositions, Segments, SourceIsolated, attend
+from anyorder.models.attention import MAX_SEGMENTS, QueryPositions, Segments, SourceIsolated, attend
 from anyorder.orders import make_order
-from anyorder.orders.learned import LearnedOrder, PolicyConfig, PolicyNetwork
+from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.training.batches import Cursor
-from anyorder.training.order_task import OrderTask, RLConfig
-from anyorder.training.translation import MaskingConfig, TranslationTask
+from anyorder.training.order_loss import RLConfig
+from anyorder.training.order_task import OrderTask
+from anyorder.training.translation_task import MaskingConfig, TranslationTask
 from tests.conftest import tiny
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
@@ -50,7 +52,7 @@ def test_variable_length_attention() -> None:
 def test_more_segments_than_the_kernel_takes() -> None:
     """A batch of rollouts has more decisions than a CUDA grid has blocks."""
     torch.manual_seed(0)
-    lengths = np.random.default_rng(0).integers(1, 4, MOST + 2000)
+    lengths = np.random.default_rng(0).integers(1, 4, MAX_SEGMENTS + 2000)
     q, both = torch.randn(int(lengths.sum()), 1, 64).bfloat16(), torch.randn(int(lengths.sum()), 2, 1, 64).bfloat16()
     sought = []
     for device, dtype in (("cpu", torch.float64), ("cuda", torch.bfloat16)):
@@ -143,19 +145,21 @@ def test_decoding(store: Store, together: bool, name: str) -> None:
     """Single precision on CUDA gives the CPU's trajectories; half precision starts like them and fills everything once."""
     model = tiny(store.vocabulary, source_sees_target=together)
     rng = np.random.default_rng(1)
-    requests = [
-        Request(rng.integers(6, len(store.vocabulary), int(rng.integers(1, 30))), int(rng.integers(1, 30)), i * 977)
+    canvases = [
+        model.blank_canvas(
+            rng.integers(6, len(store.vocabulary), int(rng.integers(1, 30))), int(rng.integers(1, 30)), "de-en", i * 977
+        )
         for i in range(100)
     ]
-    order, budget = make_order(name), make_schedule("one")
-    cpu = decode(model, requests, "de-en", order, budget)
-    single = decode(model.cuda(), requests, "de-en", order, budget)
+    order, schedule = make_order(name), make_schedule("one")
+    cpu = decode(model, canvases, order, schedule)
+    single = decode(model.cuda(), canvases, order, schedule)
     same = [
         a.ids.tolist() == b.ids.tolist() and a.steps.tolist() == b.steps.tolist()
         for a, b in zip(cpu, single, strict=True)
     ]
     assert sum(same) >= 97
-    half = decode(model.bfloat16(), requests, "de-en", order, budget)
+    half = decode(model.bfloat16(), canvases, order, schedule)
     first = [a.ids[a.steps.argmin()] == b.ids[a.steps.argmin()] for a, b in zip(cpu, half, strict=True)]
     assert sum(first) >= 80
     assert all(sorted(one.steps.tolist()) == list(range(1, len(one.ids) + 1)) for one in half)
@@ -165,21 +169,21 @@ def test_decoding(store: Store, together: bool, name: str) -> None:
 def test_no_waiting_for_the_device_inside_the_loop(store: Store) -> None:
     """CUDA's own check: an operation that makes the host wait raises."""
     model = tiny(store.vocabulary).cuda().bfloat16()
-    requests = [Request(np.arange(10, 20), length, length) for length in (5, 12, 9)]
+    canvases = [model.blank_canvas(np.arange(10, 20), length, "de-en", length) for length in (5, 12, 9)]
     shapes = [
         PolicyConfig("linear"),
         *(PolicyConfig(kind, attention=1) for kind in ("hidden", "features", "confidence")),
     ]  # type: ignore[arg-type]
     networks = [PolicyNetwork(shape, 64).cuda() for shape in shapes]
-    learned = [LearnedOrder(network, network.shape.kind) for network in networks]
+    learned = [LearnedOrder(network, network.config.kind) for network in networks]
     for order in [*map(make_order, ORDERS), *learned]:
-        name, budget = order.name, make_schedule("one")
-        decode(model, requests, "de-en", order, budget)
+        name, schedule = order.name, make_schedule("one")
+        decode(model, canvases, order, schedule)
         waits = []
         torch.cuda.set_sync_debug_mode("warn")
         try:
             with pytest.warns(UserWarning, match="synchroniz") as caught:
-                decode(model, requests, "de-en", order, budget)
+                decode(model, canvases, order, schedule)
             waits = [str(one.filename) + str(one.lineno) for one in caught if "synchroniz" in str(one.message)]
         finally:
             torch.cuda.set_sync_debug_mode("default")
@@ -190,20 +194,20 @@ def test_no_waiting_for_the_device_inside_the_loop(store: Store) -> None:
 @pytest.mark.parametrize("kind", ["hidden", "features", "confidence"])
 def test_an_order_learns_on_the_device(store: Store, algorithm: str, kind: str) -> None:
     """Rollouts in half precision fill everything once, and the loss of what was seen has a gradient everywhere."""
-    how = RLConfig(algorithm=algorithm, sentences=16, rollouts=4)  # type: ignore[arg-type]
+    rl = RLConfig(algorithm=algorithm, sentences=16, rollouts=4)  # type: ignore[arg-type]
     model = tiny(store.vocabulary, hidden_size=128, num_heads=2)
-    task = OrderTask(store, model, ["de-en", "en-de"], PolicyConfig(kind, size=64, attention=1), how, 1, compile=True)  # type: ignore[arg-type]
+    task = OrderTask(store, model, ["de-en", "en-de"], PolicyConfig(kind, size=64, attention=1), rl, 1, compile=True)  # type: ignore[arg-type]
     task.learner.cuda()
-    torch.nn.init.normal_(task.learner.scorer.out, std=0.1)
+    torch.nn.init.normal_(task.learner.policy.out, std=0.1)
     batch, _ = next(task.batches(Cursor(), 0, 0, 1))
-    rollouts = task.gather(batch, torch.device("cuda"))[0]["rollouts"]
+    rollouts = task.minibatches(batch, torch.device("cuda"))[0]["rollouts"]
     with torch.autocast("cuda", torch.bfloat16):
         loss, report = task.module(rollouts)
     loss.backward()
     assert bool(report.isfinite().all())
     assert all(bool(p.grad is not None and p.grad.isfinite().all()) for p in task.learner.parameters())
-    assert task.learner.scorer.out.grad.norm() > 0  # type: ignore[union-attr]
-    chances = task.learner.log_probs(rollouts.made).gather(1, rollouts.made.chosen[:, None])
+    assert task.learner.policy.out.grad.norm() > 0  # type: ignore[union-attr]
+    chances = task.learner.log_probs(rollouts.decisions).gather(1, rollouts.decisions.chosen[:, None])
     assert bool((chances > -20).all())  # what was drawn could be drawn
-    decisions = 4 * int((batch.work.lengths - 1).sum())
-    assert len(rollouts.made.chosen) == decisions
+    decisions = 4 * int((batch.sentences.canvases.lengths - 1).sum())
+    assert len(rollouts.decisions.chosen) == decisions

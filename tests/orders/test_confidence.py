@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
+from anyorder.models.base import AllowedTokens
 from anyorder.orders import State, make_order
 
 MASK, FIRST_WORD = 2, 3
@@ -43,7 +45,8 @@ def test_scores_follow_the_formula(name: str) -> None:
     logits = torch.randn(len(where), 9, generator=torch.Generator().manual_seed(1)) * 3
     state = State(
         masked, torch.tensor([3, 4]), torch.zeros(2, dtype=torch.int64), 2,
-        where=where, logits=logits, mask=MASK, first_word=FIRST_WORD,
+        where=where, logits=logits, mask_token=MASK,
+        allowed=AllowedTokens(np.arange(9) >= FIRST_WORD, torch.device("cpu")),
     )  # fmt: skip
     scores = make_order(name).scores(state)
     assert scores.shape == masked.shape
@@ -57,7 +60,8 @@ def test_the_best_special_token_does_not_count() -> None:
     logits = torch.tensor([[9.0, 0, 0, 1, 2], [0, 0, 0, 3, 1]])
     state = State(
         torch.tensor([[True, True]]), torch.tensor([2]), torch.zeros(1, dtype=torch.int64), 1,
-        where=torch.tensor([0, 1]), logits=logits, mask=MASK, first_word=FIRST_WORD,
+        where=torch.tensor([0, 1]), logits=logits, mask_token=MASK,
+        allowed=AllowedTokens(np.arange(9) >= FIRST_WORD, torch.device("cpu")),
     )  # fmt: skip
     for name in ("margin", "max-prob"):
         assert int(make_order(name).scores(state).argmax()) == 1

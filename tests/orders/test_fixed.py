@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from anyorder.errors import InputError
-from anyorder.orders import REGISTRY, State, make_order, split_orders
+from anyorder.orders import ORDERS, State, make_order, split_orders
 
 
 def state(lengths: list[int], keys: list[int] | None = None) -> State:
@@ -82,7 +82,7 @@ def test_uniform_draws_every_order_equally_often() -> None:
 
 
 def test_names() -> None:
-    assert set(REGISTRY) == {
+    assert set(ORDERS) == {
         "uniform", "left-to-right", "right-to-left", "outer-in", "least-to-most", "easy-first", "entropy", "max-prob",
         "margin", "learned",
     }  # fmt: skip

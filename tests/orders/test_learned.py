@@ -8,57 +8,52 @@ import pytest
 import torch
 
 from anyorder.data.vocabulary import Vocabulary
-from anyorder.decoding.engine import Request, decode
+from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
 from anyorder.errors import InputError
 from anyorder.models.attention import Segments
+from anyorder.models.base import AllowedTokens, Canvas
 from anyorder.models.translation import TranslationModel
 from anyorder.orders import State, make_order
-from anyorder.orders.learned import (
-    FEATURES,
-    STARTS,
-    LearnedOrder,
-    PolicyConfig,
-    PolicyInputs,
-    PolicyNetwork,
-    default_order,
-    load_order,
-    read,
-    save_order,
-)
+from anyorder.orders.features import FEATURES, PolicyInputs
+from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.policy import STARTS, PolicyConfig, PolicyNetwork
+from anyorder.orders.storage import default_order, load_order, save_order
 from tests.conftest import tiny
 
 MASK, FIRST_WORD = 5, 6
 KINDS = ("hidden", "features", "confidence", "linear")
 
 
-def requests(model: TranslationModel, count: int = 8) -> list[Request]:
-    draw = np.random.default_rng(3)
+def canvases(model: TranslationModel, direction: str = "de-en", count: int = 8) -> list[Canvas]:
+    rng = np.random.default_rng(3)
     low, high = model.vocabulary.first_word, len(model.vocabulary)
-    return [Request(draw.integers(low, high, draw.integers(1, 12)), int(draw.integers(1, 12)), i) for i in range(count)]
+    sizes = [(int(rng.integers(1, 12)), int(rng.integers(1, 12))) for _ in range(count)]
+    return [
+        model.blank_canvas(rng.integers(low, high, source), target, direction, key)
+        for key, (source, target) in enumerate(sizes)
+    ]
 
 
-def scorer(model: TranslationModel, **shape: object) -> PolicyNetwork:
+def policy_network(model: TranslationModel, **options: object) -> PolicyNetwork:
     torch.manual_seed(5)
-    made = PolicyNetwork(
-        PolicyConfig(**{"size": 64 * (shape.get("kind") != "linear"), **shape}), model.config.transformer.hidden_size
-    )  # type: ignore[arg-type]
-    made.shape.check()
-    return made.eval()
+    config = PolicyConfig(**{"size": 64 * (options.get("kind") != "linear"), **options})  # type: ignore[arg-type]
+    config.check()
+    return PolicyNetwork(config, model.config.transformer.hidden_size).eval()
 
 
 def shuffled(network: PolicyNetwork) -> PolicyNetwork:
     """It has learned something, it does not matter what."""
-    torch.nn.init.normal_(network.linear if network.shape.kind == "linear" else network.out)
+    torch.nn.init.normal_(network.linear if network.config.kind == "linear" else network.out)
     return network
 
 
 @pytest.mark.parametrize("start", [name for name in STARTS if name != "none"])
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_it_starts_as_the_heuristic(model: TranslationModel, kind: str, start: str) -> None:
-    learned = LearnedOrder(scorer(model, kind=kind, start=start, attention=int(kind != "linear")))
-    ours = decode(model, requests(model), "de-en", learned, make_schedule("one"))
-    theirs = decode(model, requests(model), "de-en", make_order(start), make_schedule("one"))
+    learned = LearnedOrder(policy_network(model, kind=kind, start=start, attention=int(kind != "linear")))
+    ours = decode(model, canvases(model), learned, make_schedule("one"))
+    theirs = decode(model, canvases(model), make_order(start), make_schedule("one"))
     assert all((a.steps == b.steps).all() and (a.ids == b.ids).all() for a, b in zip(ours, theirs, strict=True))
 
 
@@ -67,15 +62,15 @@ def test_it_starts_as_the_heuristic(model: TranslationModel, kind: str, start: s
 )
 @pytest.mark.usefixtures("two_threads")
 def test_a_trajectory_does_not_depend_on_its_batch(model: TranslationModel, kind: str, attention: int) -> None:
-    network = shuffled(scorer(model, kind=kind, attention=attention))
-    order, budget = LearnedOrder(network), make_schedule("one")
-    together = decode(model, requests(model), "de-en", order, budget)
-    for request, one in zip(requests(model), together, strict=True):
-        alone = decode(model, [request], "de-en", order, budget)[0]
+    network = shuffled(policy_network(model, kind=kind, attention=attention))
+    order, schedule = LearnedOrder(network), make_schedule("one")
+    together = decode(model, canvases(model), order, schedule)
+    for canvas, one in zip(canvases(model), together, strict=True):
+        alone = decode(model, [canvas], order, schedule)[0]
         assert (alone.ids == one.ids).all()
         assert (alone.steps == one.steps).all()
         assert (alone.logprobs == one.logprobs).all()
-        assert sorted(one.steps) == list(range(1, request.length + 1))
+        assert sorted(one.steps) == list(range(1, len(canvas.tokens) + 1))
     assert any((one.steps != np.arange(1, len(one.steps) + 1)).any() for one in together)
 
 
@@ -92,9 +87,10 @@ def test_what_the_network_sees() -> None:
     hidden = torch.randn(5, 4, generator=draw)
     state = State(
         masked, torch.tensor([5, 3]), torch.zeros(2, dtype=torch.int64), 2, where,
-        Segments.of(np.array([3, 2])), tokens, hidden, logits, mask=MASK, first_word=FIRST_WORD,
+        Segments.of(np.array([3, 2])), tokens, hidden, logits, mask_token=MASK,
+        allowed=AllowedTokens(np.arange(10) >= FIRST_WORD, torch.device("cpu")),
     )  # fmt: skip
-    inputs = read(state, PolicyConfig("features"))
+    inputs = PolicyNetwork(PolicyConfig("features"), 4).inputs(state)
     assert inputs.hidden is hidden
     assert inputs.features is not None
     seen = dict(zip(FEATURES, inputs.features.T, strict=True))
@@ -138,18 +134,18 @@ def test_scores_of_the_hidden_policy_by_hand() -> None:
 
 @pytest.mark.parametrize("kind", ["confidence", "linear"])
 def test_an_order_that_knows_no_words_serves_other_models(vocabulary: Vocabulary, tmp_path: Path, kind: str) -> None:
-    small, large = tiny(vocabulary), tiny(Vocabulary.from_merges(*_other_words()), width=128)
-    network = shuffled(scorer(small, kind=kind, size=192 if kind == "confidence" else 0))
+    small, large = tiny(vocabulary), tiny(Vocabulary.from_merges(*_other_words()), hidden_size=128)
+    network = shuffled(policy_network(small, kind=kind, size=192 if kind == "confidence" else 0))
     assert not any(small.config.transformer.hidden_size in value.shape for value in network.state_dict().values())
     save_order(network, tmp_path / "order", small, ["de-en"])
-    again, about = load_order(tmp_path / "order")
-    assert about["features"] == list(FEATURES)
+    again, config = load_order(tmp_path / "order")
+    assert config["features"] == list(FEATURES)
     assert again.state_dict().keys() == network.state_dict().keys()
     for model, direction in ((small, "en-de"), (large, "de-en")):
         order = make_order(f"learned:{tmp_path}/order").bind(model, direction)
         assert order.needs == "logits"
-        given = decode(model, requests(model), direction, LearnedOrder(network), make_schedule("one"))
-        found = decode(model, requests(model), direction, order, make_schedule("one"))
+        given = decode(model, canvases(model, direction), LearnedOrder(network), make_schedule("one"))
+        found = decode(model, canvases(model, direction), order, make_schedule("one"))
         assert all((a.steps == b.steps).all() and (a.ids == b.ids).all() for a, b in zip(given, found, strict=True))
 
 
@@ -163,16 +159,16 @@ def test_a_bundled_order_by_name(vocabulary: Vocabulary, tmp_path: Path) -> None
     model = TranslationModel.from_pretrained(tmp_path / "model")
     for name in ("learned:de-en/confidence", "learned:de-en/confidence/"):
         assert make_order(name).bind(model, "de-en").name == name
-    with pytest.raises(InputError, match="unknown learned order of de-en 'surenes': did you mean 'confidence'"):
-        make_order("learned:de-en/surenes").bind(model, "de-en")
+    with pytest.raises(InputError, match="unknown learned order of de-en 'confidnce': did you mean 'confidence'"):
+        make_order("learned:de-en/confidnce").bind(model, "de-en")
     with pytest.raises(InputError, match="was learned for another model"):
         make_order("learned:de-en/default").bind(model, "de-en")
     for place in (".", "de-en/", "/de-en/confidence", "../de-en/confidence", "nothing/confidence", "/"):
         with pytest.raises(InputError, match="no learned order there"):
             make_order(f"learned:{place}").bind(model, "de-en")
     own = model.path / "learned" / "de-en" / "confidence"  # type: ignore[operator]
-    save_order(scorer(model, kind="linear"), own, model, ["de-en"])
-    assert make_order("learned:de-en/confidence").bind(model, "de-en").scorer.shape.kind == "linear"  # type: ignore[attr-defined]
+    save_order(policy_network(model, kind="linear"), own, model, ["de-en"])
+    assert make_order("learned:de-en/confidence").bind(model, "de-en").network.config.kind == "linear"  # type: ignore[attr-defined]
 
 
 def test_saved_beside_the_model_it_is_found_by_name(vocabulary: Vocabulary, tmp_path: Path) -> None:
@@ -181,15 +177,15 @@ def test_saved_beside_the_model_it_is_found_by_name(vocabulary: Vocabulary, tmp_
     assert default_order(model, "de-en") == "margin"
     with pytest.raises(InputError, match="this model has no learned order"):
         make_order("learned").bind(model, "de-en")
-    network = scorer(model, kind="features", start="max-prob")
+    network = policy_network(model, kind="features", start="max-prob")
     torch.nn.init.normal_(network.out)
     save_order(network, tmp_path / "model" / "learned" / "default", model, ["de-en"], seed=3)
     save_order(network, tmp_path / "model" / "learned" / "other" / "en-de", model, ["en-de"])
     assert default_order(model, "de-en") == "learned"
     by_name, by_path = make_order("learned"), make_order(f"learned:{tmp_path}/model/learned/default")
-    budget = make_schedule("one")
+    schedule = make_schedule("one")
     one, two, three = (
-        decode(model, requests(model), "de-en", order, budget)
+        decode(model, canvases(model), order, schedule)
         for order in (by_name.bind(model, "de-en"), by_path.bind(model, "de-en"), LearnedOrder(network))
     )
     assert all(
@@ -214,7 +210,7 @@ def test_orders_that_do_not_fit_are_refused(vocabulary: Vocabulary, tmp_path: Pa
     order = make_order(f"learned:{folder}")
     with pytest.raises(InputError, match="no learned order there"):
         order.bind(model, "de-en")
-    save_order(scorer(model, kind="hidden"), folder, model, ["de-en", "en-de"])
+    save_order(policy_network(model, kind="hidden"), folder, model, ["de-en", "en-de"])
     order.bind(model, "de-en")
     other = tiny(vocabulary, hidden_size=32)
     with pytest.raises(InputError, match="was learned for another model"):

@@ -22,25 +22,27 @@ def trajectory(source: str, tokens: list[str], steps: list[int], order: str = "s
 
 
 def make_systems(count: int, orders: int = 3, seed: int = 0) -> dict[str, list[Trajectory]]:
-    """The first order is left-to-right, the second right-to-left, the others are drawn."""
-    draw = random.Random(seed)
+    """The first order is left-to-right, the second right-to-left, the others are random."""
+    generator = random.Random(seed)
     systems: dict[str, list[Trajectory]] = {f"order-{i}": [] for i in range(orders)}
     for number in range(count):
-        length = draw.randint(3, 24)
-        for i, (name, made) in enumerate(systems.items()):
+        length = generator.randint(3, 24)
+        for i, (name, trajectories) in enumerate(systems.items()):
             steps = list(range(1, length + 1))
             if i == 1:
                 steps.reverse()
             elif i > 1:
-                draw.shuffle(steps)
-            made.append(trajectory(f"Satz Nummer {number + 1}", draw.choices(WORDS, k=length), steps, name))
+                generator.shuffle(steps)
+            trajectories.append(
+                trajectory(f"Satz Nummer {number + 1}", generator.choices(WORDS, k=length), steps, name)
+            )
     return systems
 
 
 def make_analysis(systems: dict[str, list[Trajectory]], seed: int = 0) -> dict[str, Any]:
-    draw = random.Random(seed)
+    generator = random.Random(seed)
     count = len(next(iter(systems.values())))
-    figure = {"value": 0.5, "low": 0.45, "high": 0.55, "null": 0.3, "null_low": 0.28, "null_high": 0.32, "count": count}
+    metric = {"value": 0.5, "low": 0.45, "high": 0.55, "null": 0.3, "null_low": 0.28, "null_high": 0.32, "count": count}
     share = [[0.05] * 20 for _ in range(20)]
     return {
         "format": 1,
@@ -50,21 +52,21 @@ def make_analysis(systems: dict[str, list[Trajectory]], seed: int = 0) -> dict[s
                 "name": name,
                 "signature": f"order:{name}",
                 "figures": {
-                    "kendall left-to-right": figure,
-                    "edge share": figure,
-                    "mean jump": {**figure, "value": 3.25},
+                    "kendall left-to-right": metric,
+                    "edge share": metric,
+                    "mean jump": {**metric, "value": 3.25},
                 },
                 "labels": dict(zip(LABELS, (0.5, 0.2, 0.1, 0.1, 0.1), strict=True)),
                 "positions": {"bins": 20, "share": share},
                 "jumps": {str(jump): 0.05 for jump in range(-10, 11) if jump},
-                "by_tag": {"DET": figure, "NOUN": figure},
+                "by_tag": {"DET": metric, "NOUN": metric},
             }
             for name in systems
         ],
         "per_sentence": {
-            "kendall left-to-right": [[draw.uniform(-1, 1) for _ in range(count)] for _ in systems],
-            "sentence bleu": [[draw.uniform(0, 60) for _ in range(count)] for _ in systems],
-            "label": [[draw.randrange(5) for _ in range(count)] for _ in systems],
+            "kendall left-to-right": [[generator.uniform(-1, 1) for _ in range(count)] for _ in systems],
+            "sentence bleu": [[generator.uniform(0, 60) for _ in range(count)] for _ in systems],
+            "label": [[generator.randrange(5) for _ in range(count)] for _ in systems],
         },
     }
 

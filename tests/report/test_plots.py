@@ -1,13 +1,15 @@
 """Figures for papers: which files come out, and that nothing unmeasured stops them."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import anyorder
 from anyorder.errors import InputError
-from anyorder.report.plots import figures, scale
+from anyorder.report.plots import color_scale, plot_all, plot_heat_maps, plot_jumps, plot_metrics
 from tests.report.conftest import make_analysis, make_systems
 
 STARTS = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}
@@ -20,16 +22,33 @@ def analysis() -> dict[str, Any]:
 
 
 def test_three_figures_in_three_formats(analysis: dict[str, Any], tmp_path: Path) -> None:
-    made = figures(analysis, tmp_path / "new")
-    assert sorted(file.name for file in made) == sorted(
+    files = plot_all(analysis, tmp_path / "new")
+    assert sorted(file.name for file in files) == sorted(
         f"{n}.{e}" for n in ("heatmaps", "figures", "jumps") for e in STARTS
     )
-    for file in made:
+    for file in files:
         assert file.read_bytes().startswith(STARTS[file.suffix[1:]])
 
 
-def test_fonts_are_inside(analysis: dict[str, Any], tmp_path: Path) -> None:
-    figures(analysis, tmp_path, ["pdf", "svg"])
+@pytest.mark.parametrize("plot", [plot_heat_maps, plot_metrics, plot_jumps])
+def test_one_figure_by_one_call(plot: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    analysis = anyorder.analyze(make_systems(4), tagger="none", samples=20, null_samples=2)
+    for ending, start in STARTS.items():
+        figure = plot(analysis, tmp_path / f"figure.{ending}")
+        assert (tmp_path / f"figure.{ending}").read_bytes().startswith(start)
+    assert len(figure.axes) >= 3
+    assert len(plot(analysis.as_json()).axes) == len(figure.axes)
+    assert len(list(tmp_path.iterdir())) == len(STARTS)
+    plot(analysis, str(tmp_path / "text.png"))
+    with pytest.raises(InputError, match="unknown figure format 'bmp'"):
+        plot(analysis, tmp_path / "figure.bmp")
+    with pytest.raises(InputError, match="does not hold what this figure shows"):
+        plot({"systems": []}, tmp_path / "none.png")
+
+
+def test_fonts_are_embedded(analysis: dict[str, Any], tmp_path: Path) -> None:
+    plot_all(analysis, tmp_path, ["pdf", "svg"])
     pdf = (tmp_path / "figures.pdf").read_bytes()
     assert b"/FontFile2" in pdf
     assert b"/Type3" not in pdf
@@ -37,7 +56,7 @@ def test_fonts_are_inside(analysis: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_the_same_analysis_gives_the_same_files(analysis: dict[str, Any], tmp_path: Path) -> None:
-    for one, other in zip(figures(analysis, tmp_path / "a"), figures(analysis, tmp_path / "b"), strict=True):
+    for one, other in zip(plot_all(analysis, tmp_path / "a"), plot_all(analysis, tmp_path / "b"), strict=True):
         assert one.read_bytes() == other.read_bytes()
 
 
@@ -46,27 +65,27 @@ def test_what_was_not_measured_is_left_out(analysis: dict[str, Any], tmp_path: P
     analysis["systems"][1]["figures"]["edge share"] = {"value": 0.5, "low": None, "high": None, "null": None}
     for system in analysis["systems"]:
         system["positions"] = system["jumps"] = None
-    assert [file.name for file in figures(analysis, tmp_path, ["png"])] == ["figures.png"]
-    assert figures({"systems": None}, tmp_path / "none") == []
+    assert [file.name for file in plot_all(analysis, tmp_path, ["png"])] == ["figures.png"]
+    assert plot_all({"systems": None}, tmp_path / "none") == []
     assert not (tmp_path / "none").exists()
 
 
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"figures in 'bmp' are not made \(known: pdf, svg, png\)"):
-        figures({}, tmp_path, ["bmp"])
+    with pytest.raises(InputError, match=r"unknown figure format 'bmp' \(known: pdf, svg, png\)"):
+        plot_all({}, tmp_path, ["bmp"])
 
 
-def test_without_matplotlib_the_user_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match="anyorder\\[plots\\]"):
-        figures({}, tmp_path)
+        plot_all({}, tmp_path)
 
 
-def test_lightness_rises_evenly_for_every_eye() -> None:
-    """The scale is read by lightness (CIE L*), which colour blindness leaves alone, in nearly equal steps."""
+def test_lightness_rises_evenly() -> None:
+    """Lightness (CIE L*), which color blindness does not change, rises in nearly equal steps."""
 
     def lightness(t: float) -> float:
-        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in scale(t)]
+        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in color_scale(t)]
         return 116 * (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]) ** (1 / 3) - 16
 
     rises = [lightness((i + 1) / 10) - lightness(i / 10) for i in range(10)]

@@ -1,4 +1,4 @@
-"""Tables for papers: what LaTeX and Markdown get, character by character."""
+"""Tables for papers, in LaTeX and Markdown, character by character."""
 
 from pathlib import Path
 
@@ -6,19 +6,19 @@ import pytest
 
 from anyorder.errors import InputError
 from anyorder.evaluation.evaluate import Evaluation, Score
-from anyorder.report.table_data import Cell, Column, TableData, evaluation_sheet
-from anyorder.report.table_export import check_table, write_table
+from anyorder.report.table_data import Cell, Column, TableData, evaluation_table
+from anyorder.report.table_export import check_table_file, format_tables
 
 ROWS = [
-    Score("left-to-right", 30, 1724, 22.529, 49.503, {"margin": 0.001}, 2.0),
-    Score("margin", 30, 1724, 23.717, 50.46, {}, 2.0),
-    Score("learned:a_b", 30, 1724, 24.088, 50.4, {"margin": 0.043}, 2.0),
+    Score("left-to-right", "left-to-right", 30, 1724, 22.529, 49.503, {"margin": 0.001}, 2.0),
+    Score("margin", "margin", 30, 1724, 23.717, 50.46, {}, 2.0),
+    Score("learned:a_b", "learned:a_b", 30, 1724, 24.088, 50.4, {"margin": 0.043}, 2.0),
 ]
-SHEET = evaluation_sheet(Evaluation("order:*|version:1", "de-en", ROWS), speed=False)
+TABLE = evaluation_table(Evaluation("order:*|version:1", "de-en", ROWS), speed=False)
 
 
 def test_latex() -> None:
-    assert write_table([SHEET], Path("a.tex"), ["order:*|version:1"]).splitlines() == [
+    assert format_tables([TABLE], Path("a.tex"), ["order:*|version:1"]).splitlines() == [
         r"% order:*|version:1",
         r"% de-en, p-values against margin (≤30: 1,724 sentences)",
         r"\begin{tabular}{lrrr}",
@@ -34,7 +34,7 @@ def test_latex() -> None:
 
 
 def test_markdown() -> None:
-    assert write_table([SHEET], Path("a.md"), ["order:*|--x"]).splitlines() == [
+    assert format_tables([TABLE], Path("a.md"), ["order:*|--x"]).splitlines() == [
         "de-en, p-values against margin (≤30: 1,724 sentences)",
         "",
         "| order | BLEU ≤30 | chrF | p |",
@@ -49,30 +49,30 @@ def test_markdown() -> None:
 
 def test_names_headings_and_spreads() -> None:
     columns = [Column("τ", [Cell("-0.25", ".02"), Cell("0.00")]), Column("p", [Cell("–"), Cell("")], "{a}|b")]
-    sheet = TableData("two\\\nsheets", "system", ["[100%\n<&#~^$\\*]", "random"], {"": columns}, last_is_chance=True)
-    latex = write_table([sheet, sheet], Path("a.tex"))
+    table = TableData("two\\\ntables", "system", ["[100%\n<&#~^$\\*]", "random"], {"": columns}, last_is_random=True)
+    latex = format_tables([table, table], Path("a.tex"))
     assert latex.count(r"\begin{tabular}{lrr}") == 2
     assert r"system & $\tau$ & $p$ \{a\}\textbar{}b \\" in latex
     name = r"{[}100\% $<$\&\#\textasciitilde{}\textasciicircum{}\$\textbackslash{}{*}{]}"
     assert name + r" & $-$0.25\,$\pm$\,.02 & -- \\" + "\n\\midrule\nrandom & 0.00" in latex
-    markdown = write_table([sheet], Path("a.md"), ["a--->\nb"])
-    assert markdown.startswith("two\\\\ sheets\n\n| system | τ | p {a}\\|b |\n")
+    markdown = format_tables([table], Path("a.md"), ["a--->\nb"])
+    assert markdown.startswith("two\\\\ tables\n\n| system | τ | p {a}\\|b |\n")
     assert r"| \[100% \<&#~^$\\\*\] | -0.25 ± .02 | – |" in markdown
     assert markdown.endswith("\n<!-- a- - - > b -->\n")
 
 
-def test_the_best_is_bold_as_it_is_shown() -> None:
-    near = [Score("a", None, 9, 23.1548, 50.0, {}, 1.0), Score("b", None, 9, 23.1518, 50.0, {}, 1.0)]
-    (bleu, *_), *_ = evaluation_sheet(Evaluation("", "de-en", near)).groups.values()
+def test_the_best_is_bold_after_rounding() -> None:
+    near = [Score("a", "a", None, 9, 23.1548, 50.0, {}, 1.0), Score("b", "b", None, 9, 23.1518, 50.0, {}, 1.0)]
+    (bleu, *_), *_ = evaluation_table(Evaluation("", "de-en", near)).groups.values()
     assert bleu.cells == [Cell("23.15", best=True), Cell("23.15", best=True)]
-    (bleu, *_), *_ = evaluation_sheet(Evaluation("", "de-en", near[:1])).groups.values()
-    assert bleu.cells == [Cell("23.15")]  # of nothing
+    (bleu, *_), *_ = evaluation_table(Evaluation("", "de-en", near[:1])).groups.values()
+    assert bleu.cells == [Cell("23.15")]  # there is nothing to compare with
 
 
-def test_the_name_says_how_it_is_written() -> None:
+def test_the_name_decides_the_format() -> None:
     for name in ("a.tex", "b.md"):
-        check_table(Path(name))
-    check_table(None)
+        check_table_file(Path(name))
+    check_table_file(None)
     for name in ("a", "a.csv", "tex"):
         with pytest.raises(InputError, match=r"expected a name that ends in .tex or .md"):
-            check_table(Path(name))
+            check_table_file(Path(name))

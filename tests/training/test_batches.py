@@ -11,23 +11,23 @@ from anyorder.training.batches import (
     IGNORED,
     Cursor,
     Prefetcher,
-    cut,
-    draw,
-    hide,
-    offsets_of,
-    pad_places,
+    batch_boundaries,
+    iter_batches,
+    pad_predictions,
+    padded_cu_seqlens,
     random_for,
+    sample_mask,
     shuffled,
-    tail,
+    tail_lengths,
     weights_by_corpus,
 )  # fmt: skip
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=60), st.integers(30, 100), st.integers(2, 9))
-def test_cuts_fill_every_piece(sizes: list[int], most: int, items: int) -> None:
-    cuts = cut(np.array(sizes), most, items)
-    assert (cuts[0], cuts[-1]) == (0, len(sizes))
-    for start, stop in pairwise(cuts):
+def test_every_batch_is_as_full_as_it_can_be(sizes: list[int], most: int, items: int) -> None:
+    boundaries = batch_boundaries(np.array(sizes), most, items)
+    assert (boundaries[0], boundaries[-1]) == (0, len(sizes))
+    for start, stop in pairwise(boundaries):
         assert sum(sizes[start:stop]) <= most
         assert stop - start <= items
         assert stop == len(sizes) or sum(sizes[start : stop + 1]) > most or stop - start == items
@@ -39,18 +39,18 @@ def stream(cursor: Cursor = Cursor(), first: int = 0, rank: int = 0, world: int 
     def epoch_rows(epoch: int) -> np.ndarray:
         return shuffled(np.arange(50), None, random_for(3, "epoch", epoch))
 
-    return draw(cursor, epoch_rows, sizes.__getitem__, (100, 50), 3, first, rank, world)
+    return iter_batches(cursor, epoch_rows, sizes.__getitem__, 100, 50, 3, first, rank, world)
 
 
 def seen(batches) -> list[tuple[list[int], float]]:
-    return [(drawn.rows.tolist(), float(drawn.random.random())) for drawn, _ in batches]
+    return [(batch.rows.tolist(), float(batch.random.random())) for batch, _ in batches]
 
 
 def test_every_epoch_takes_every_sentence_once_in_a_new_order() -> None:
     rows: dict[int, list[int]] = {}
     epoch = 0
-    for drawn, behind in islice(stream(), 30):
-        rows.setdefault(epoch, []).extend(drawn.rows.tolist())
+    for batch, behind in islice(stream(), 30):
+        rows.setdefault(epoch, []).extend(batch.rows.tolist())
         epoch = behind.epoch if behind.offset else behind.epoch + 1
         if len(rows[max(rows)]) == 50:
             epoch = max(rows) + 1
@@ -75,17 +75,17 @@ def test_a_cursor_continues_where_it_was_handed_out(taken: int) -> None:
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=10), st.integers(0, 99))
-def test_hide_takes_at_least_one_word_of_every_sentence(lengths: list[int], seed: int) -> None:
-    hidden = hide(np.array(lengths), np.random.default_rng(seed))
-    per_sentence = [part.sum() for part in np.split(hidden, np.cumsum(lengths)[:-1])]
+def test_at_least_one_token_of_every_sentence_is_masked(lengths: list[int], seed: int) -> None:
+    mask = sample_mask(np.array(lengths), np.random.default_rng(seed))
+    per_sentence = [part.sum() for part in np.split(mask, np.cumsum(lengths)[:-1])]
     assert all(1 <= count <= length for count, length in zip(per_sentence, lengths, strict=True))
 
 
-def test_hide_takes_every_number_and_every_word_equally_often() -> None:
-    hidden = hide(np.full(20_000, 5), np.random.default_rng(1)).reshape(-1, 5)
-    numbers = np.bincount(hidden.sum(1), minlength=6)[1:]
+def test_every_number_and_every_position_is_masked_equally_often() -> None:
+    mask = sample_mask(np.full(20_000, 5), np.random.default_rng(1)).reshape(-1, 5)
+    numbers = np.bincount(mask.sum(1), minlength=6)[1:]
     assert np.abs(numbers - 4000).max() < 250  # four standard deviations
-    assert np.abs(hidden.mean(0) - 0.6).max() < 0.014
+    assert np.abs(mask.mean(0) - 0.6).max() < 0.014
 
 
 def test_weights_repeat_sentences() -> None:
@@ -98,14 +98,14 @@ def test_weights_repeat_sentences() -> None:
 
 
 def test_padding() -> None:
-    assert tail(7, 20, 5).tolist() == [5, 5, 3]
-    assert tail(20, 20, 5).tolist() == []
-    assert offsets_of(np.array([2, 3]), 4).tolist() == [0, 2, 5, 5, 5]
-    rows, labels = pad_places(np.array([3, 5]), np.array([70, 71]), 10, 4)
-    assert rows.tolist() == [0, 1, 3, 5]
+    assert tail_lengths(7, 20, 5).tolist() == [5, 5, 3]
+    assert tail_lengths(20, 20, 5).tolist() == []
+    assert padded_cu_seqlens(np.array([2, 3]), 4).tolist() == [0, 2, 5, 5, 5]
+    positions, labels = pad_predictions(np.array([3, 5]), np.array([70, 71]), 10, 4)
+    assert positions.tolist() == [0, 1, 3, 5]
     assert labels.tolist() == [IGNORED, IGNORED, 70, 71]
-    rows, labels = pad_places(np.array([3, 5, 8]), np.array([70, 71, 72]), 10, 2)
-    assert (rows.tolist(), labels.tolist()) == ([3, 5], [70, 71])
+    positions, labels = pad_predictions(np.array([3, 5, 8]), np.array([70, 71, 72]), 10, 2)
+    assert (positions.tolist(), labels.tolist()) == ([3, 5], [70, 71])
 
 
 def test_errors_in_the_thread_reach_the_reader() -> None:
@@ -113,10 +113,10 @@ def test_errors_in_the_thread_reach_the_reader() -> None:
         yield 1
         raise ValueError("broken")
 
-    ahead = Prefetcher(broken())
-    assert next(ahead) == 1
+    items = Prefetcher(broken())
+    assert next(items) == 1
     with pytest.raises(ValueError, match="broken"):
-        next(ahead)
+        next(items)
 
 
 def test_closing_waits_for_the_thread() -> None:
@@ -126,8 +126,8 @@ def test_closing_waits_for_the_thread() -> None:
             yield item
 
     for taken in (0, 3):
-        ahead = Prefetcher(endless(), depth=2)
-        assert [next(ahead) for _ in range(taken)] == list(range(taken))
-        ahead.close()
-        assert not ahead._thread.is_alive()
-        ahead.close()  # again does no harm
+        items = Prefetcher(endless(), depth=2)
+        assert [next(items) for _ in range(taken)] == list(range(taken))
+        items.close()
+        assert not items._thread.is_alive()
+        items.close()  # again does no harm

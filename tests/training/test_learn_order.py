@@ -19,9 +19,10 @@ from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
 from anyorder.models.translation import TranslationModel
-from anyorder.orders.learned import PolicyConfig
+from anyorder.orders.policy import PolicyConfig
 from anyorder.training.batches import Cursor
-from anyorder.training.order_task import OrderTask, RLConfig
+from anyorder.training.order_loss import RLConfig
+from anyorder.training.order_task import OrderTask
 from tests.conftest import run_cli, tiny
 
 
@@ -35,8 +36,8 @@ def model_folder(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path
 def command(store: Store, model: Path, out: Path, *more: object) -> list[object]:
     return [
         "learn-order", "--model", model, "--data", store.path, "--out", out, "--direction", "de-en",
-        "--learning.sentences", 8, "--learning.rollouts", 2, "--learning.max-length", 16,
-        "--learning.validation-sentences", 5, "--run.device", "cpu", "--run.log-every", 1, "--run.warmup", 1, *more,
+        "--rl.sentences", 8, "--rl.rollouts", 2, "--rl.max-length", 16,
+        "--rl.validation-sentences", 5, "--run.device", "cpu", "--run.log-every", 1, "--run.warmup", 1, *more,
     ]  # fmt: skip
 
 
@@ -51,10 +52,10 @@ def test_killed_and_resumed_it_learns_the_same(
     store: Store, model_folder: Path, tmp_path: Path, algorithm: str
 ) -> None:
     steps = 24
-    more = ["--run.steps", steps, "--run.save-every", 1, "--run.validate-every", 9, "--learning.algorithm", algorithm]
+    more = ["--run.steps", steps, "--run.save-every", 1, "--run.validate-every", 9, "--rl.algorithm", algorithm]
     assert run_cli(*command(store, model_folder, tmp_path / "unbroken", *more)).returncode == 0
-    broken, draw, kills = tmp_path / "broken", random.Random(2), 0
-    for target in sorted(draw.sample(range(2, steps - 2), 3)):
+    broken, rng, kills = tmp_path / "broken", random.Random(2), 0
+    for target in sorted(rng.sample(range(2, steps - 2), 3)):
         process = subprocess.Popen(
             [sys.executable, "-m", "anyorder", *map(str, command(store, model_folder, broken, *more, "--resume"))],
             env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -83,7 +84,7 @@ def test_killed_and_resumed_it_learns_the_same(
 @pytest.mark.slow
 def test_two_processes_learn_like_one(store: Store, model_folder: Path, tmp_path: Path) -> None:
     more = ["--run.steps", 12, "--run.batches-per-step", 2, "--run.save-every", 0, "--run.validate-every", 0]
-    more += ["--learning.algorithm", "a2c", "--learning.rollouts", 1, "--learning.updates", 2]
+    more += ["--rl.algorithm", "a2c", "--rl.rollouts", 1, "--rl.num-minibatches", 2]
     more += ["--policy.kind", "confidence"]
     alone = run_cli(*command(store, model_folder, tmp_path / "one", *more))
     both = run_cli(*command(store, model_folder, tmp_path / "two", *more), processes=2)
@@ -100,8 +101,8 @@ def test_the_result_is_used_by_name(
 ) -> None:
     from anyorder.cli import main
 
-    more = ["--run.steps", 2, "--name", "default", "--learning.algorithm", "a2c", "--policy.kind", "hidden"]
-    more += ["--learning.validation-orders", "left-to-right,easy-first:logp=1,negent=0.9"]
+    more = ["--run.steps", 2, "--name", "default", "--rl.algorithm", "a2c", "--policy.kind", "hidden"]
+    more += ["--rl.validation-orders", "left-to-right,easy-first:logp=1,negent=0.9"]
     assert main([str(part) for part in command(store, model_folder, tmp_path / "run", *more)]) == 0
     captured = capsys.readouterr()
     assert "left-to-right de-en" in captured.out + captured.err
@@ -131,22 +132,22 @@ def test_the_result_is_used_by_name(
     ("more", "message"),
     [
         (["--direction", "de-fr"], "unknown direction 'de-fr'"),
-        (["--learning.min-length", 1], "--learning.min-length 1: expected a number of at least 2"),
-        (["--learning.min-length", 50, "--learning.max-length", 60], "no pair of the split 'train' has 50 to 60"),
-        (["--learning.split", "trian"], "did you mean 'train'"),
-        (["--learning.rollouts", 1], "rloo needs at least 2 rollouts"),
-        (["--learning.gamma", 0], "--learning.gamma 0.0: expected a number"),
-        (["--learning.updates", 9], "--learning.updates 9: expected a number of at most 8"),
-        (["--learning.updates", 2, "--learning.weights", '{"train": 0.9}'], "may have no more than 0 pairs"),
+        (["--rl.min-length", 1], "--rl.min-length 1: expected a number of at least 2"),
+        (["--rl.min-length", 50, "--rl.max-length", 60], "no pair of the split 'train' has 50 to 60"),
+        (["--rl.split", "trian"], "did you mean 'train'"),
+        (["--rl.rollouts", 1], "rloo needs at least 2 rollouts"),
+        (["--rl.gamma", 0], "--rl.gamma 0.0: expected a number"),
+        (["--rl.num-minibatches", 9], "--rl.num-minibatches 9: expected a number of at most 8"),
+        (["--rl.num-minibatches", 2, "--rl.weights", '{"train": 0.9}'], "may have no more than 0 pairs"),
         (["--policy.size", 100], "not a multiple of 64"),
         (["--policy.kind", "linear", "--policy.attention", 1], "--policy.kind linear has no network"),
         (["--policy.kind", "linear", "--policy.size", 64], "--policy.kind linear has no network"),
-        (["--learning.kl", 1, "--learning.reference", "learned:/no"], "/no: no learned order there"),
-        (["--learning.kl", 1, "--learning.reference", "margn"], "did you mean 'margin'"),
-        (["--learning.weights", '{"nws": 2}'], "unknown corpus 'nws'"),
-        (["--learning.weights", '{"train": 0}'], "less than one sentence"),
-        (["--learning.validation-length", 1], "no pair of the split 'dev' has at most 1"),
-        (["--learning.max-length", 63], "--learning.max-length 63: the model has room for 62 subwords"),
+        (["--rl.kl-coef", 1, "--rl.reference-order", "learned:/no"], "/no: no learned order there"),
+        (["--rl.kl-coef", 1, "--rl.reference-order", "margn"], "did you mean 'margin'"),
+        (["--rl.weights", '{"nws": 2}'], "unknown corpus 'nws'"),
+        (["--rl.weights", '{"train": 0}'], "less than one sentence"),
+        (["--rl.validation-length", 1], "no pair of the split 'dev' has at most 1"),
+        (["--rl.max-length", 63], "--rl.max-length 63: the model has room for 62 subwords"),
         (["--name", "a/b"], "not a plain name"),
     ],
 )
@@ -184,7 +185,7 @@ def test_a_model_may_know_more_languages_than_the_store(store: Store) -> None:
         store, model, ["de-en", "en-de"], PolicyConfig("hidden"), RLConfig(sentences=8, rollouts=2), seed=1
     )
     batch, _ = next(task.batches(Cursor(), 0, 0, 1))
-    assert set(batch.work.languages.tolist()) == {1, 2}
-    assert bool(task.gather(batch, torch.device("cpu"))[0]["rollouts"].returns.isfinite().all())
+    assert set(batch.sentences.canvases.packed.languages.tolist()) == {1, 2}
+    assert bool(task.minibatches(batch, torch.device("cpu"))[0]["rollouts"].returns.isfinite().all())
     with pytest.raises(InputError, match="unknown language of the store 'fr'"):
         OrderTask(store, model, ["fr-en"], PolicyConfig("hidden"), RLConfig(), seed=1)

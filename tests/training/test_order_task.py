@@ -1,4 +1,4 @@
-"""RLConfig an order: the gradient against all orders of a short sentence, the algorithms by hand, one right order."""
+"""Learning an order: the gradient against all orders of a short sentence, the algorithms by hand, one right order."""
 
 import itertools
 import time
@@ -13,43 +13,48 @@ from anyorder.analysis.order_metrics import edge_share
 from anyorder.data.packing import pack_sentences
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
-from anyorder.decoding.engine import DecodeBatch, Request, decode
+from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
+from anyorder.decoding.state import DecodeBatch
 from anyorder.models.attention import QueryPositions, Segments
-from anyorder.models.context import condition
 from anyorder.models.translation import TranslationModel
 from anyorder.orders import make_order
-from anyorder.orders.learned import LearnedOrder, PolicyConfig, PolicyInputs, PolicyNetwork
+from anyorder.orders.features import PolicyInputs
+from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.training.batches import Cursor
-from anyorder.training.order_task import (
+from anyorder.training.order_loss import (
     OrderLoss,
-    OrderTask,
     RLConfig,
     Rollouts,
     compute_advantages,
+    discounted_returns,
     leave_one_out,
-    returns_of,
     step_rewards,
 )
+from anyorder.training.order_task import OrderTask
 from anyorder.training.rewards import Outcome, Reward, make_reward
-from anyorder.training.rollout import ActorCritic, SamplingOrder, edges, roll_out
+from anyorder.training.rollout import ActorCritic, SamplingOrder, edge_fills, roll_out
 from tests.conftest import tiny
 
 SOURCE = np.array([20, 31, 42, 17])
 LENGTH = 3
 
 
-def policy_for(model: TranslationModel, kind: str = "hidden", with_value: bool = False, **shape: object) -> ActorCritic:
+def networks_for(
+    model: TranslationModel, kind: str = "hidden", with_value: bool = False, **config: object
+) -> ActorCritic:
     torch.manual_seed(11)
-    policy = ActorCritic(PolicyNetwork(PolicyConfig(kind, **shape), model.config.transformer.hidden_size), with_value)  # type: ignore[arg-type]
-    torch.nn.init.normal_(policy.scorer.linear if kind == "linear" else policy.scorer.out, std=0.3)
-    return policy
+    policy = PolicyNetwork(PolicyConfig(kind, **config), model.config.transformer.hidden_size)  # type: ignore[arg-type]
+    networks = ActorCritic(policy, with_value)
+    torch.nn.init.normal_(policy.linear if kind == "linear" else policy.out, std=0.3)
+    return networks
 
 
-def work(count: int, copies: int, seed: int = 0) -> DecodeBatch:
+def sentences(model: TranslationModel, count: int, copies: int, seed: int = 0) -> DecodeBatch:
     keys = np.random.default_rng(seed).integers(-(1 << 62), 1 << 62, count * copies)
     sources = pack_sentences([SOURCE] * count, np.zeros(count, np.int64), 1)
-    return DecodeBatch(sources, np.full(count, LENGTH), np.ones(count, np.int64), keys, copies)
+    return DecodeBatch(model.pack_targets(sources, np.full(count, LENGTH), np.ones(count, np.int64)), keys, copies)
 
 
 REFERENCE = np.array([[33, 8, 57]])
@@ -65,20 +70,18 @@ class Distinct(Reward):
 
 
 def exact_gradient(
-    model: TranslationModel, policy: ActorCritic, reward: Reward, gamma: float
+    model: TranslationModel, networks: ActorCritic, reward: Reward, gamma: float
 ) -> tuple[list[Tensor], float]:
     """Of the expected loss, by walking through all six orders; and the expected reward. Nothing of the engine is used."""
     vocabulary = model.vocabulary
-    start = work(1, 1)
-    target = np.array([vocabulary.eos, *[vocabulary.mask] * LENGTH, vocabulary.eos])
-    targets = pack_sentences([target[1:-1]], np.ones(1, np.int64), vocabulary.eos)
+    start = sentences(model, 1, 1).canvases
 
     def look(tokens: list[int]) -> tuple[list[int], Tensor]:
         masked = [i for i in range(LENGTH) if tokens[i] == vocabulary.mask]
         row = torch.tensor([vocabulary.eos, *tokens, vocabulary.eos])
         at = QueryPositions(torch.tensor(masked) + 1, Segments.of(np.array([len(masked)])))
         with torch.no_grad():
-            return masked, condition(model, start.sources, targets).hidden(row, at)
+            return masked, model.context(start).hidden(row, at)
 
     loss, expected = torch.zeros(()), 0.0
     for order in itertools.permutations(range(LENGTH)):
@@ -86,39 +89,41 @@ def exact_gradient(
         chances = []
         for position in order:
             masked, hidden = look(tokens)
-            scores = policy.scorer(PolicyInputs(hidden, None), Segments.of(np.array([len(masked)])))
+            scores = networks.policy(PolicyInputs(hidden, None), Segments.of(np.array([len(masked)])))
             chances.append(scores.log_softmax(0)[masked.index(position)])
             logits = model.logits(hidden[masked.index(position)][None])[0]
             tokens[position] = int(logits[vocabulary.first_word :].argmax()) + vocabulary.first_word
         steps = torch.tensor([[order.index(i) + 1 for i in range(LENGTH)]])
         outcome = Outcome(
             torch.tensor([tokens]), torch.tensor([LENGTH]), torch.tensor(REFERENCE), torch.tensor([LENGTH]), steps,
-            torch.zeros(1, LENGTH),
+            torch.zeros(1, LENGTH), torch.ones(1, dtype=torch.int64),
         )  # fmt: skip
         earned = float(reward.final(outcome))
         chance = torch.stack(chances).sum().exp().detach()
         expected += float(chance) * earned
         for i, log_chance in enumerate(chances[:-1], 1):  # the last step is forced
             loss = loss - chance * gamma ** (LENGTH - i) * earned * log_chance / (LENGTH - 1)
-    return list(torch.autograd.grad(loss, list(policy.scorer.parameters()))), expected
+    return list(torch.autograd.grad(loss, list(networks.policy.parameters()))), expected
 
 
 @pytest.mark.parametrize(("algorithm", "copies"), [("a2c", 1), ("a2c", 5), ("ppo", 1), ("rloo", 5)])
 def test_the_estimated_gradient_is_the_exact_one(vocabulary: Vocabulary, algorithm: str, copies: int) -> None:
     model = tiny(vocabulary, hidden_size=64, num_layers=2)
     batches, size = 40, 250
-    how = RLConfig(algorithm=algorithm, rollouts=copies, gamma=0.9, entropy=0.0, value=0.0)  # type: ignore[arg-type]
-    policy = policy_for(model, with_value=how.has_value)
-    exact, expected = exact_gradient(model, policy, Distinct(), how.gamma)
-    loss = OrderLoss(policy, how)
-    parameters = list(policy.scorer.parameters())
+    rl = RLConfig(algorithm=algorithm, rollouts=copies, gamma=0.9, entropy_coef=0.0, value_coef=0.0)  # type: ignore[arg-type]
+    networks = networks_for(model, with_value=rl.has_value)
+    exact, expected = exact_gradient(model, networks, Distinct(), rl.gamma)
+    loss = OrderLoss(networks, rl)
+    parameters = list(networks.policy.parameters())
     estimates, earned = [], []
     for number in range(batches):
-        sampler = SamplingOrder(LearnedOrder(policy.scorer), how.has_value)
+        sampler = SamplingOrder(LearnedOrder(networks.policy), rl.has_value)
         count = size // copies
         references = np.repeat(REFERENCE, count, 0)
-        made, outcome = roll_out(model, work(count, copies, number), sampler, references, np.full(count, LENGTH))
-        rollouts = compute_advantages(made, outcome, policy, Distinct(), how)
+        decisions, outcome = roll_out(
+            model, sentences(model, count, copies, number), sampler, references, np.full(count, LENGTH)
+        )
+        rollouts = compute_advantages(decisions, outcome, networks, Distinct(), rl)
         estimates.append([g.flatten() for g in torch.autograd.grad(loss(rollouts)[0], parameters)])
         earned.append(float(rollouts.report[0]))
     assert abs(np.mean(earned) - expected) < 4 * np.std(earned) / batches**0.5
@@ -135,19 +140,22 @@ def test_the_estimated_gradient_is_the_exact_one(vocabulary: Vocabulary, algorit
     assert wrong_sign.square().mean() > 25
 
 
-def one_batch(model: TranslationModel, policy: ActorCritic, how: RLConfig, count: int = 3) -> tuple[OrderLoss, object]:
-    sampler = SamplingOrder(LearnedOrder(policy.scorer), how.has_value, make_order(how.reference) if how.kl else None)
+def one_batch(model: TranslationModel, networks: ActorCritic, rl: RLConfig, count: int = 3) -> tuple[OrderLoss, object]:
+    sampler = SamplingOrder(
+        LearnedOrder(networks.policy), rl.has_value, make_order(rl.reference_order) if rl.kl_coef else None
+    )
     references = np.repeat(REFERENCE, count, 0)
-    made, outcome = roll_out(model, work(count, how.copies), sampler, references, np.full(count, LENGTH))
-    return OrderLoss(policy, how), compute_advantages(made, outcome, policy, Distinct(), how)
+    batch = sentences(model, count, rl.rollouts_per_sentence)
+    decisions, outcome = roll_out(model, batch, sampler, references, np.full(count, LENGTH))
+    return OrderLoss(networks, rl), compute_advantages(decisions, outcome, networks, Distinct(), rl)
 
 
 def test_the_entropy_term_raises_entropy(model: TranslationModel) -> None:
-    how = RLConfig(algorithm="rloo", rollouts=4, entropy=1.0)
-    policy = policy_for(model)
-    loss, rollouts = one_batch(model, policy, how)
+    rl = RLConfig(algorithm="rloo", rollouts=4, entropy_coef=1.0)
+    networks = networks_for(model)
+    loss, rollouts = one_batch(model, networks, rl)
     rollouts.advantages.zero_()  # type: ignore[attr-defined]
-    optimizer = torch.optim.SGD(policy.parameters(), 0.05)
+    optimizer = torch.optim.SGD(networks.parameters(), 0.05)
     entropies = []
     for _ in range(5):
         value, report = loss(rollouts)  # type: ignore[arg-type]
@@ -161,45 +169,45 @@ def test_the_entropy_term_raises_entropy(model: TranslationModel) -> None:
 
 def test_returns_and_advantages_by_hand(model: TranslationModel) -> None:
     rewards = torch.tensor([[0.0, 0.0, 0.8], [0.0, 0.4, 0.0]])  # of 3 and 2 steps
-    returns = returns_of(rewards, 0.5)
+    returns = discounted_returns(rewards, 0.5)
     assert torch.allclose(returns, torch.tensor([[0.2, 0.4, 0.8], [0.2, 0.4, 0.0]]))
-    assert torch.allclose(returns_of(torch.tensor([[1.0, -1.0, 2.0]]), 0.5), torch.tensor([[1.0, 0.0, 2.0]]))
+    assert torch.allclose(discounted_returns(torch.tensor([[1.0, -1.0, 2.0]]), 0.5), torch.tensor([[1.0, 0.0, 2.0]]))
     four = torch.tensor([[1.0], [2.0], [6.0], [5.0], [5.0], [2.0]])
     assert torch.allclose(leave_one_out(four, 3), torch.tensor([[-3.0], [-1.5], [4.5], [1.5], [1.5], [-3.0]]))
 
-    how = RLConfig(algorithm="a2c", gamma=0.5, entropy=0.0, value=1.0)
-    policy = policy_for(model, with_value=True)
-    loss, rollouts = one_batch(model, policy, how, count=4)
-    made = rollouts.made  # type: ignore[attr-defined]
-    assert made.step.tolist() == [0] * 4 + [1] * 4  # two decisions a rollout: the third is forced
-    assert made.rollout.tolist() == [0, 1, 2, 3] * 2
-    assert made.segments.lengths.tolist() == [3] * 4 + [2] * 4
+    rl = RLConfig(algorithm="a2c", gamma=0.5, entropy_coef=0.0, value_coef=1.0)
+    networks = networks_for(model, with_value=True)
+    loss, rollouts = one_batch(model, networks, rl, count=4)
+    decisions = rollouts.decisions  # type: ignore[attr-defined]
+    assert decisions.step.tolist() == [0] * 4 + [1] * 4  # two decisions a rollout: the third is forced
+    assert decisions.rollout.tolist() == [0, 1, 2, 3] * 2
+    assert decisions.segments.lengths.tolist() == [3] * 4 + [2] * 4
     earned = rollouts.returns[4:] / 0.5  # type: ignore[attr-defined]
     assert torch.allclose(rollouts.returns[:4], earned * 0.25)  # type: ignore[attr-defined]
-    values, log_probs = policy.values(made), policy.log_probs(made)
-    chosen = log_probs[torch.arange(8), made.chosen]
+    values, log_probs = networks.values(decisions), networks.log_probs(decisions)
+    chosen = log_probs[torch.arange(8), decisions.chosen]
     by_hand = -((rollouts.returns - values.detach()) * chosen).mean() + (values - rollouts.returns).square().mean()  # type: ignore[attr-defined]
     assert torch.allclose(loss(rollouts)[0], by_hand)  # type: ignore[arg-type]
 
     # With two rollouts a sentence, what the value network misjudged in one is taken off the other.
-    _, pairs = one_batch(model, policy, replace(how, rollouts=2), count=2)
-    missed = pairs.returns - policy.values(pairs.made)  # type: ignore[attr-defined]
+    _, pairs = one_batch(model, networks, replace(rl, rollouts=2), count=2)
+    missed = pairs.returns - networks.values(pairs.decisions)  # type: ignore[attr-defined]
     assert torch.allclose(pairs.advantages, missed - missed.view(2, 2, 2).flip(2).flatten(), atol=1e-7)  # type: ignore[attr-defined]
 
 
 def test_ppo_begins_like_a2c_and_stops_at_the_clip(model: TranslationModel) -> None:
-    policy = policy_for(model, with_value=True)
+    networks = networks_for(model, with_value=True)
     grads = []
     for algorithm in ("a2c", "ppo"):
-        loss, rollouts = one_batch(model, policy, RLConfig(algorithm=algorithm, rollouts=4, entropy=0.01))  # type: ignore[arg-type]
-        grads.append(torch.autograd.grad(loss(rollouts)[0], list(policy.scorer.parameters())))  # type: ignore[arg-type]
+        loss, rollouts = one_batch(model, networks, RLConfig(algorithm=algorithm, rollouts=4, entropy_coef=0.01))  # type: ignore[arg-type]
+        grads.append(torch.autograd.grad(loss(rollouts)[0], list(networks.policy.parameters())))  # type: ignore[arg-type]
     for a, b in zip(*grads, strict=True):
         assert torch.allclose(a, b, atol=1e-7)
-    loss, rollouts = one_batch(model, policy, RLConfig(algorithm="ppo", rollouts=4, entropy=0.0, value=0.0))
+    loss, rollouts = one_batch(model, networks, RLConfig(algorithm="ppo", rollouts=4, entropy_coef=0.0, value_coef=0.0))
     # Every probability has already moved beyond the clip in the direction that its advantage wants.
     better = rollouts.advantages > 0  # type: ignore[attr-defined]
-    rollouts.old.add_(torch.where(better, -0.5, 0.5))  # type: ignore[attr-defined]
-    still = torch.autograd.grad(loss(rollouts)[0], list(policy.scorer.parameters()))  # type: ignore[arg-type]
+    rollouts.old_log_probs.add_(torch.where(better, -0.5, 0.5))  # type: ignore[attr-defined]
+    still = torch.autograd.grad(loss(rollouts)[0], list(networks.policy.parameters()))  # type: ignore[arg-type]
     assert all((g == 0).all() for g in still)
 
 
@@ -207,10 +215,10 @@ def test_divergence_from_the_reference_order(vocabulary: Vocabulary) -> None:
     model = tiny(vocabulary)
     same = ActorCritic(PolicyNetwork(PolicyConfig("features", start="margin", init_scale=1.0), 64), with_value=False)
     terms = []
-    for policy in (same, policy_for(model, "features", start="margin", init_scale=1.0)):
+    for networks in (same, networks_for(model, "features", start="margin", init_scale=1.0)):
         for kl in (1.0, 0.0):
-            how = RLConfig(rollouts=4, entropy=0.0, kl=kl, reference="margin")
-            loss, rollouts = one_batch(model, policy, how)
+            rl = RLConfig(rollouts=4, entropy_coef=0.0, kl_coef=kl, reference_order="margin")
+            loss, rollouts = one_batch(model, networks, rl)
             terms.append(float(loss(rollouts)[0].detach()))  # type: ignore[arg-type]
     assert terms[0] == pytest.approx(terms[1], abs=1e-6)  # the start is the reference
     assert terms[2] > terms[3] + 1e-3
@@ -219,53 +227,55 @@ def test_divergence_from_the_reference_order(vocabulary: Vocabulary) -> None:
 @pytest.mark.parametrize("kind", ["hidden", "features", "confidence", "linear"])
 def test_copies_of_a_sentence_are_rollouts_of_their_own(model: TranslationModel, kind: str) -> None:
     """The first step is shared by the copies, sources are computed once; each copy is what it would be alone."""
-    policy = policy_for(model, kind, with_value=True)
-    draw = np.random.default_rng(1)
-    sources = [draw.integers(10, 100, n) for n in (4, 9, 2)]
+    networks = networks_for(model, kind, with_value=True)
+    random = np.random.default_rng(1)
+    sources = [random.integers(10, 100, n) for n in (4, 9, 2)]
     lengths, languages = np.array([9, 5, 2]), np.array([1, 0, 1])
-    keys = draw.integers(-(1 << 62), 1 << 62, 12)
+    keys = random.integers(-(1 << 62), 1 << 62, 12)
     packed = pack_sentences(sources, 1 - languages, model.vocabulary.eos)
     references, zeros = np.zeros((3, 9), np.int64), np.array([9, 5, 2])
-    sampler = SamplingOrder(LearnedOrder(policy.scorer), with_opening=True)
-    made, together = roll_out(model, DecodeBatch(packed, lengths, languages, keys, 4), sampler, references, zeros)
+    sampler = SamplingOrder(LearnedOrder(networks.policy), with_opening=True)
+    decisions, together = roll_out(
+        model, DecodeBatch(model.pack_targets(packed, lengths, languages), keys, 4), sampler, references, zeros
+    )
     assert len({tuple(row) for row in together.steps[:4].tolist()}) > 1
-    decisions = 0
+    count = 0
     for i in range(3):
         for k in range(4):
-            one = pack_sentences([sources[i]], 1 - languages[[i]], model.vocabulary.eos)
-            job = DecodeBatch(one, lengths[[i]], languages[[i]], keys[[i * 4 + k]])
-            alone_sampler = SamplingOrder(LearnedOrder(policy.scorer), with_opening=True)
-            alone_made, alone = roll_out(model, job, alone_sampler, references[:1], zeros[[i]])
+            source = pack_sentences([sources[i]], 1 - languages[[i]], model.vocabulary.eos)
+            alone_batch = DecodeBatch(model.pack_targets(source, lengths[[i]], languages[[i]]), keys[[i * 4 + k]])
+            alone_sampler = SamplingOrder(LearnedOrder(networks.policy), with_opening=True)
+            alone_decisions, alone = roll_out(model, alone_batch, alone_sampler, references[:1], zeros[[i]])
             n = lengths[i]
             assert (together.steps[i * 4 + k, :n] == alone.steps[0]).all()
             assert (together.ids[i * 4 + k, :n] == alone.ids[0]).all()
             assert (together.logprobs[i * 4 + k, :n] == alone.logprobs[0]).all()
-            own = made.rollout == i * 4 + k
-            assert (made.chosen[own] == alone_made.chosen).all()
-            assert (made.opening[own] == alone_made.opening).all()  # type: ignore[index]
-            chances = policy.log_probs(made)[own].gather(1, made.chosen[own][:, None])
+            its_own = decisions.rollout == i * 4 + k
+            assert (decisions.chosen[its_own] == alone_decisions.chosen).all()
+            assert (decisions.opening[its_own] == alone_decisions.opening).all()  # type: ignore[index]
+            chances = networks.log_probs(decisions)[its_own].gather(1, decisions.chosen[its_own][:, None])
             assert torch.allclose(
-                chances, policy.log_probs(alone_made).gather(1, alone_made.chosen[:, None]), atol=1e-5
+                chances, networks.log_probs(alone_decisions).gather(1, alone_decisions.chosen[:, None]), atol=1e-5
             )
-            decisions += n - 1
-    assert len(made.chosen) == decisions
+            count += n - 1
+    assert len(decisions.chosen) == count
 
 
 def test_positions_are_drawn_from_the_policy(model: TranslationModel) -> None:
-    policy = policy_for(model)
-    sampler = SamplingOrder(LearnedOrder(policy.scorer), with_opening=False)
-    made, _ = roll_out(model, work(1, 4000), sampler, REFERENCE, np.array([LENGTH]))
-    first = made.step == 0
-    expected = policy.log_probs(made)[first][0].exp()
-    seen = torch.bincount(made.chosen[first], minlength=LENGTH) / 4000
+    networks = networks_for(model)
+    sampler = SamplingOrder(LearnedOrder(networks.policy), with_opening=False)
+    decisions, _ = roll_out(model, sentences(model, 1, 4000), sampler, REFERENCE, np.array([LENGTH]))
+    first = decisions.step == 0
+    expected = networks.log_probs(decisions)[first][0].exp()
+    seen = torch.bincount(decisions.chosen[first], minlength=LENGTH) / 4000
     assert (seen - expected).abs().max() < 4 * (0.25 / 4000) ** 0.5
     assert expected.max() < 0.9
 
 
-def test_edges() -> None:
+def test_edge_fills() -> None:
     steps = torch.tensor([[1, 3, 5, 4, 2], [2, 1, 3, 0, 0], [3, 1, 2, 4, 5]])
     lengths = torch.tensor([5, 3, 5])
-    marked = edges(steps, lengths)
+    marked = edge_fills(steps, lengths)
     assert marked.tolist() == [
         [True] * 5,
         [True, False, True, False, False],
@@ -284,7 +294,7 @@ def test_edges() -> None:
 def test_rewards_at_the_end_or_at_each_step(vocabulary: Vocabulary) -> None:
     outcome = Outcome(
         torch.tensor([[7, 8, 9], [7, 9, 0]]), torch.tensor([3, 2]), torch.tensor([[7, 8, 8], [7, 8, 0]]),
-        torch.tensor([3, 2]), torch.tensor([[2, 3, 1], [1, 2, 0]]), torch.zeros(2, 3),
+        torch.tensor([3, 2]), torch.tensor([[2, 3, 1], [1, 2, 0]]), torch.zeros(2, 3), torch.tensor([1, 1]),
     )  # fmt: skip
     distance = make_reward("edit-distance", vocabulary)
     assert step_rewards(distance, outcome, True).tolist() == [[0, 1, 1], [1, 0, 0]]
@@ -315,51 +325,63 @@ def test_it_finds_the_one_right_order(store: Store, algorithm: str, kind: str) -
     model = tiny(store.vocabulary, hidden_size=64, num_layers=2)
     with torch.no_grad():
         model.transformer.positions.weight.mul_(4)  # hidden states that tell where they are
-    how = RLConfig(algorithm=algorithm, sentences=32, rollouts=4, updates=2, entropy=0.003, max_length=12)  # type: ignore[arg-type]
-    task = OrderTask(store, model, ["de-en"], PolicyConfig(kind, start="none"), how, seed=1)  # type: ignore[arg-type]
-    task._reward = RightToLeft()
+    rl = RLConfig(algorithm=algorithm, sentences=32, rollouts=4, num_minibatches=2, entropy_coef=0.003, max_length=12)  # type: ignore[arg-type]
+    task = OrderTask(store, model, ["de-en"], PolicyConfig(kind, start="none"), rl, seed=1)  # type: ignore[arg-type]
+    task.reward = RightToLeft()
     optimizer = torch.optim.AdamW(task.learner.parameters(), 5e-3)
     batches = task.batches(Cursor(), 0, 0, 1)
     dev = store.split("dev").sides
     rows = [i for i in range(60) if dev["en"].lengths[i] <= 12]
-    asked = [Request(np.asarray(dev["de"][i], np.int64), int(dev["en"].lengths[i])) for i in rows]
+    canvases = [
+        model.blank_canvas(np.asarray(dev["de"][i], np.int64), int(dev["en"].lengths[i]), "de-en") for i in rows
+    ]
     share = 0.0
     while share < 0.75:
         assert time.monotonic() - started < 60, share
         for _ in range(10):
-            shares = task.gather(next(batches)[0], torch.device("cpu"))
-            for inputs in shares * task.epochs:
+            minibatches = task.minibatches(next(batches)[0], torch.device("cpu"))
+            for inputs in minibatches * task.epochs:
                 loss, _ = task.module(**inputs)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-        filled = decode(model, asked, "de-en", LearnedOrder(task.learner.scorer), make_schedule("one"))
-        share = float(np.mean([(np.diff(one.steps) < 0).all() for one in filled]))
+        hypotheses = decode(model, canvases, LearnedOrder(task.learner.policy), make_schedule("one"))
+        share = float(np.mean([(np.diff(hypothesis.steps) < 0).all() for hypothesis in hypotheses]))
 
 
 @pytest.mark.parametrize("kind", ["hidden", "features", "confidence", "linear"])
-def test_shares_of_a_batch_are_its_decisions_dealt_out(store: Store, kind: str) -> None:
+def test_minibatches_are_the_decisions_of_a_batch_split_up(store: Store, kind: str) -> None:
     model = tiny(store.vocabulary, hidden_size=64, num_layers=2)
     reference = "learned:de-en/confidence" if kind == "linear" else "margin"
-    how = RLConfig(algorithm="ppo", sentences=7, rollouts=2, updates=3, kl=0.1, reference=reference, max_length=12)
-    task = OrderTask(store, model, ["de-en"], PolicyConfig(kind), how, seed=1)  # type: ignore[arg-type]
+    rl = RLConfig(
+        algorithm="ppo",
+        sentences=7,
+        rollouts=2,
+        num_minibatches=3,
+        kl_coef=0.1,
+        reference_order=reference,
+        max_length=12,
+    )
+    task = OrderTask(store, model, ["de-en"], PolicyConfig(kind), rl, seed=1)  # type: ignore[arg-type]
     batch, _ = next(task.batches(Cursor(), 0, 0, 1))
-    shares = [inputs["rollouts"] for inputs in task.gather(batch, torch.device("cpu"))]
-    task.learning = replace(how, updates=1)
-    (whole,) = (inputs["rollouts"] for inputs in task.gather(batch, torch.device("cpu")))
-    policy = task.learner
+    minibatches = [inputs["rollouts"] for inputs in task.minibatches(batch, torch.device("cpu"))]
+    task.rl = replace(rl, num_minibatches=1)
+    (whole,) = (inputs["rollouts"] for inputs in task.minibatches(batch, torch.device("cpu")))
+    networks = task.learner
 
-    def told(rollouts: Rollouts) -> dict[tuple[int, int], Tensor]:
-        made = rollouts.made
-        assert made.reference is not None
-        assert made.owners.tolist() == made.rollout.tolist()
-        columns = (rollouts.returns, rollouts.advantages, rollouts.old, policy.values(made), made.chosen)
-        rows = torch.cat([torch.stack(columns, 1), policy.log_probs(made), made.reference], 1).detach()
-        return dict(zip(zip(made.rollout.tolist(), made.step.tolist(), strict=True), rows, strict=True))
+    def by_decision(rollouts: Rollouts) -> dict[tuple[int, int], Tensor]:
+        decisions, old_log_probs = rollouts.decisions, rollouts.old_log_probs
+        assert decisions.reference is not None
+        assert old_log_probs is not None
+        assert decisions.rollout_on_host.tolist() == decisions.rollout.tolist()
+        values = networks.values(decisions)
+        columns = (rollouts.returns, rollouts.advantages, old_log_probs, values, decisions.chosen)
+        rows = torch.cat([torch.stack(columns, 1), networks.log_probs(decisions), decisions.reference], 1).detach()
+        return dict(zip(zip(decisions.rollout.tolist(), decisions.step.tolist(), strict=True), rows, strict=True))
 
-    expected, found = told(whole), [told(share) for share in shares]
-    assert sum(map(len, found)) == len(expected)
-    for number, share in enumerate(found):
-        assert {rollout // 2 % 3 for rollout, _ in share} == {number}  # both rollouts of a sentence go together
-        for key, row in share.items():
+    expected, parts = by_decision(whole), [by_decision(minibatch) for minibatch in minibatches]
+    assert sum(map(len, parts)) == len(expected)
+    for number, part in enumerate(parts):
+        assert {rollout // 2 % 3 for rollout, _ in part} == {number}  # both rollouts of a sentence stay together
+        for key, row in part.items():
             assert torch.allclose(row, expected[key], atol=1e-6)

@@ -66,6 +66,7 @@ def outcome(batch: Sequence[Sentence], junk: int = 0, extra: int = 0) -> Outcome
         reference_lengths=torch.tensor([len(row) for row in references]),
         steps=padded(steps, lambda: random_.randint(0, 99)),
         logprobs=padded(logprobs, lambda: random_.choice([0.0, -1.0, math.nan, -math.inf])),
+        languages=torch.zeros(len(ids), dtype=torch.int64),
     )
 
 
@@ -231,13 +232,13 @@ def test_in_small_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_chrf_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch, widths, common = drawn(20), [], rewards.common
+    batch, widths, ngram_matches = drawn(20), [], rewards.ngram_matches
 
-    def watched(ids: Tensor, lengths: Tensor, references: Tensor, reference_lengths: Tensor, longest: int) -> Tensor:
+    def watched(ids: Tensor, lengths: Tensor, references: Tensor, reference_lengths: Tensor, max_order: int) -> Tensor:
         widths.append(ids.numel() + references.numel())
-        return common(ids, lengths, references, reference_lengths, longest)
+        return ngram_matches(ids, lengths, references, reference_lengths, max_order)
 
-    monkeypatch.setattr(rewards, "common", watched)
+    monkeypatch.setattr(rewards, "ngram_matches", watched)
     monkeypatch.setattr(rewards, "ELEMENTS", 500)
     make_reward("chrf", SMALL).final(batch)
     assert len(widths) > 1
@@ -285,8 +286,9 @@ def many(count: int, vocabulary: Vocabulary, seed: int) -> tuple[Outcome, list[s
     padded = [
         torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in some], True, 3) for some in (rows, references)
     ]
-    made = Outcome(padded[0], lengths, padded[1], lengths, torch.ones_like(padded[0]), torch.zeros(padded[0].shape))
-    return made, [as_words(row, vocabulary) for row in rows], [as_words(row, vocabulary) for row in references]
+    steps, logprobs = torch.ones_like(padded[0]), torch.zeros(padded[0].shape)
+    batch = Outcome(padded[0], lengths, padded[1], lengths, steps, logprobs, torch.zeros_like(lengths))
+    return batch, [as_words(row, vocabulary) for row in rows], [as_words(row, vocabulary) for row in references]
 
 
 def corpus(lines: list[str], references: list[str]) -> float:

@@ -52,9 +52,9 @@ def test_killed_ten_times_and_resumed_it_ends_in_the_same_weights(store: Store, 
     more = ["--run.steps", steps, "--run.save-every", 1, "--run.validate-every", 25]
     assert run_cli(*command(store, tmp_path / "unbroken", *more)).returncode == 0
     broken = tmp_path / "broken"
-    draw = random.Random(4)
+    rng = random.Random(4)
     kills = 0
-    for target in sorted(draw.sample(range(2, steps - 1), 10)):
+    for target in sorted(rng.sample(range(2, steps - 1), 10)):
         process = subprocess.Popen(
             [sys.executable, "-m", "anyorder", *map(str, command(store, broken, *more, "--resume"))],
             env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -62,7 +62,7 @@ def test_killed_ten_times_and_resumed_it_ends_in_the_same_weights(store: Store, 
         log = broken / "log.jsonl"
         while process.poll() is None and not (log.exists() and f'"step": {target},' in log.read_text()):
             time.sleep(0.002)
-        time.sleep(draw.random() * 0.02)
+        time.sleep(rng.random() * 0.02)
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             kills += 1
@@ -166,7 +166,7 @@ def test_a_damaged_checkpoint_is_not_resumed(store: Store, tmp_path: Path, capsy
     assert main(arguments) == 0
     capsys.readouterr()
     assert main(arguments) == 2
-    assert "already exists; continue it with --resume" in capsys.readouterr().err
+    assert f"--resume is needed to continue {out}, which already exists" in capsys.readouterr().err
     assert main([*arguments, "--resume", "--run.seed", "2"]) == 2
     assert "cannot resume: seed was 1, now it is 2" in capsys.readouterr().err
     file = last_checkpoint(out) / "optimizer.safetensors"

@@ -1,4 +1,4 @@
 """Measuring the order in which sentences were filled: its shape, its ties to language, and whole test sets.
 
-Everything reads `Trajectory` records; numpy is all it needs.
+Everything here takes `Trajectory` records and needs numpy alone; it knows no model.
 """

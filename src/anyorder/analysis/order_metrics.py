@@ -1,9 +1,9 @@
-"""The shape of a generation order: what the steps alone tell, whatever the words are.
+"""The shape of a generation order: metrics of the steps alone, which know no words.
 
-An order comes as `steps`: the step, from 1, at which each position was filled. Functions take one sentence (n,) or
+An order is given as `steps`: the step, from 1, at which each position was filled. Functions take one sentence (n,) or
 many of the same length (..., n), and measure along the last axis. Only the order of the steps matters, not their
-values. Where several positions share a step (a budget above one), rank statistics know of ties; those that follow the
-pen from one position to the next (jumps, AR-ness) read the positions of one step from the left.
+values. Where a step fills several positions, rank statistics count ties; metrics of moves from one position to the
+next (jumps, AR-ness) take the positions of a step from left to right.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ LABELS = ("outer-to-inner", "left-to-right", "right-to-left", "inner-to-outer", 
 
 @dataclass(frozen=True)
 class RankedOrders:
-    """Orders of one length, (..., n) each, sorted once: every function here takes this in place of steps."""
+    """Orders of one length, (..., n) each, sorted once; every function here takes this in place of steps."""
 
     steps: Array
     permutation: Array
@@ -37,7 +37,7 @@ class RankedOrders:
 
     @cached_property
     def relative(self) -> Array:
-        """When each position was filled, from 0 (the start) to 1 (the end): the middle of its turn. 0.5 on average."""
+        """See `relative_steps`."""
         return (self.earlier + self.until) / (2 * self.length)
 
     @cached_property
@@ -57,43 +57,44 @@ Orders = Sequence[int] | Array | RankedOrders
 def ranked(steps: Orders) -> RankedOrders:
     """Sort orders.
 
-    >>> one = ranked([2, 1, 2, 9])
-    >>> one.permutation.tolist(), one.earlier.tolist(), one.until.tolist()
+    >>> orders = ranked([2, 1, 2, 9])
+    >>> orders.permutation.tolist(), orders.earlier.tolist(), orders.until.tolist()
     ([1, 0, 2, 3], [1, 0, 1, 3], [3, 1, 3, 4])
     """
     if isinstance(steps, RankedOrders):
         return steps
     steps = np.asarray(steps)
-    order = np.argsort(steps, axis=-1, kind="stable")
-    ordered = np.take_along_axis(steps, order, -1)
+    permutation = np.argsort(steps, axis=-1, kind="stable")
+    ordered = np.take_along_axis(steps, permutation, -1)
     length = steps.shape[-1]
     opens = np.ones(steps.shape, bool)
     opens[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
     closes = np.ones(steps.shape, bool)
     closes[..., :-1] = opens[..., 1:]
-    numbers = np.arange(length, dtype=np.int32)
-    first = np.maximum.accumulate(np.where(opens, numbers, 0), -1)
-    behind = np.minimum.accumulate(np.where(closes, numbers + 1, length)[..., ::-1], -1)[..., ::-1]
+    ranks = np.arange(length, dtype=np.int32)
+    first = np.maximum.accumulate(np.where(opens, ranks, 0), -1)
+    end = np.minimum.accumulate(np.where(closes, ranks + 1, length)[..., ::-1], -1)[..., ::-1]
     earlier, until = np.empty(steps.shape, np.int32), np.empty(steps.shape, np.int32)
-    np.put_along_axis(earlier, order, first, -1)
-    np.put_along_axis(until, order, behind, -1)
-    return RankedOrders(steps, order, earlier, until)
+    np.put_along_axis(earlier, permutation, first, -1)
+    np.put_along_axis(until, permutation, end, -1)
+    return RankedOrders(steps, permutation, earlier, until)
 
 
 def by_length(steps: Sequence[Sequence[int]]) -> Iterator[tuple[Array, Array]]:
-    """Sentences of one length together, shortest first: (m,) their numbers and (m, n) their steps. No empty ones.
+    """Sentences of one length together, shortest first: (m,) their indices and (m, n) their steps. No empty ones.
 
     Steps are renumbered (only their order matters), so that they fit small integers.
     """
-    lengths = np.array([len(one) for one in steps], np.int64)
+    lengths = np.array([len(sentence) for sentence in steps], np.int64)
     for length in np.unique(lengths[lengths > 0]).tolist():
         rows = np.flatnonzero(lengths == length)
-        several = ranked(np.array([steps[row] for row in rows.tolist()], np.int64)).until
-        yield rows, several.astype(np.int16 if length < 1 << 15 else np.int32)
+        renumbered = ranked(np.array([steps[row] for row in rows.tolist()], np.int64)).until
+        yield rows, renumbered.astype(np.int16 if length < 1 << 15 else np.int32)
 
 
 def relative_steps(steps: Orders) -> Array:
-    """When each position was filled, from 0 (the start) to 1 (the end): the middle of its turn. 0.5 on average.
+    """(..., n): when each position was filled, from 0 (the start) to 1 (the end): the midpoint of its n-th of the time.
+    0.5 on average.
 
     >>> relative_steps([1, 4, 3, 2]).tolist()
     [0.125, 0.875, 0.625, 0.375]
@@ -101,7 +102,7 @@ def relative_steps(steps: Orders) -> Array:
     return ranked(steps).relative
 
 
-# Orders to compare with, as steps.
+# Prototypes to compare with, as steps.
 
 
 def left_to_right(length: int) -> Array:
@@ -123,7 +124,7 @@ def outer_in(length: int) -> Array:
 
 
 def inner_out(length: int) -> Array:
-    """`outer_in` backwards."""
+    """The reverse of `outer_in`."""
     return length + 1 - outer_in(length)
 
 
@@ -131,47 +132,49 @@ def inner_out(length: int) -> Array:
 
 
 def kendall(steps: Orders, reference: Array) -> Array:
-    """Kendall's tau-b to an order that fills one position a step: pairs of positions filled in the same order as there,
-    less those filled the other way round, by the geometric mean of the numbers of pairs that either one orders at all.
-    NaN where there are none.
+    """(...) Kendall's tau-b with a reference order that fills one position per step: the pairs of positions that both
+    orders fill in the same sequence minus those that they do not, divided by the geometric mean of the numbers of pairs
+    that each of them orders at all. NaN where there are none.
 
     >>> round(float(kendall([1, 2, 4, 3], left_to_right(4))), 3)
     0.667
     """
-    own = ranked(steps)
-    pairs = own.length * (own.length - 1) / 2
-    order = np.argsort(reference)
-    ascends = np.array_equal(order, np.arange(own.length))
-    against = (own.passed if ascends else passed_over(own.steps[..., order])).sum(-1, dtype=np.int64)
-    return _ratio(pairs - own.tied - 2 * against, np.sqrt(pairs * (pairs - own.tied)))
+    orders = ranked(steps)
+    pairs = orders.length * (orders.length - 1) / 2
+    permutation = np.argsort(reference)
+    ascends = np.array_equal(permutation, np.arange(orders.length))
+    discordant = (orders.passed if ascends else passed_over(orders.steps[..., permutation])).sum(-1, dtype=np.int64)
+    return _ratio(pairs - orders.tied - 2 * discordant, np.sqrt(pairs * (pairs - orders.tied)))
 
 
 def spearman(steps: Orders, reference: Array) -> Array:
-    """Spearman's rho: the correlation of the ranks, those of ties averaged. NaN where either one orders nothing.
+    """(...) Spearman's rho with a reference order: the correlation of the ranks, ties averaged. NaN where either of the
+    two orders nothing.
 
     >>> round(float(spearman([1, 2, 4, 3], left_to_right(4))), 3)
     0.8
     """
-    own, given = ranked(steps).relative - 0.5, ranked(reference).relative - 0.5
-    return _ratio(own @ given, np.sqrt(np.einsum("...i,...i", own, own) * (given @ given)))
+    ranks, reference_ranks = ranked(steps).relative - 0.5, ranked(reference).relative - 0.5
+    variances = np.einsum("...i,...i", ranks, ranks) * (reference_ranks @ reference_ranks)
+    return _ratio(ranks @ reference_ranks, np.sqrt(variances))
 
 
-def _ratio(top: Array, bottom: Array) -> Array:
+def _ratio(numerator: Array, denominator: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(bottom > 0, top / bottom, np.nan)
+        return np.where(denominator > 0, numerator / denominator, np.nan)
 
 
 def _steps(steps: Orders) -> Array:
     return steps.steps if isinstance(steps, RankedOrders) else np.asarray(steps)
 
 
-# Borders and jumps.
+# Edges and jumps.
 
 
 def at_edge(steps: Orders) -> Array:
-    """(..., n): the position was the leftmost or the rightmost masked one when it was filled.
+    """(..., n): whether the position was the leftmost or the rightmost masked one when it was filled.
 
-    It was the leftmost if nothing to its left came later.
+    It was the leftmost if nothing to its left was filled later.
     """
     values = _steps(steps)
     from_right = np.maximum.accumulate(values[..., ::-1], -1)[..., ::-1]
@@ -180,11 +183,11 @@ def at_edge(steps: Orders) -> Array:
 
 def edge_share(steps: Sequence[Array]) -> float:
     """Over all sentences, the share of positions that were filled as the leftmost or the rightmost masked one."""
-    return sum(np.count_nonzero(at_edge(one)) for one in steps) / max(1, sum(map(len, steps)))
+    return sum(np.count_nonzero(at_edge(sentence)) for sentence in steps) / max(1, sum(map(len, steps)))
 
 
 def jumps(steps: Orders) -> Array:
-    """(..., n - 1): from each filled position to the next one; +1 is the right neighbour.
+    """(..., n - 1): the signed distance from each filled position to the next one; +1 is the right neighbor.
 
     >>> jumps([1, 2, 4, 3]).tolist()
     [1, 2, -1]
@@ -193,15 +196,15 @@ def jumps(steps: Orders) -> Array:
 
 
 def adjacent(steps: Orders) -> Array:
-    """(..., n - 1): the next position is a neighbour of the one filled before it."""
+    """(..., n - 1): whether the next position is a neighbor of the one filled before it."""
     return np.abs(jumps(steps)) == 1
 
 
-# AR-ness (Gong et al. 2025, DiffuCoder): how near an order is to a left-to-right model's.
+# AR-ness (Gong et al. 2025, DiffuCoder): how close an order is to that of a left-to-right model.
 
 
 def local_arness(steps: Orders, k: int) -> Array:
-    """(..., n - k): k moves in a row all went to the right neighbour. Its mean is the local AR-ness@k.
+    """(..., n - k): whether k consecutive moves all went to the right neighbor. The mean is the local AR-ness@k.
 
     >>> local_arness([1, 2, 3, 5, 4], 2).tolist()
     [True, False, False]
@@ -212,29 +215,31 @@ def local_arness(steps: Orders, k: int) -> Array:
 def right_runs(moves: Array, k: int) -> Array:
     """`local_arness`, from jumps."""
     windows = max(0, moves.shape[-1] - k + 1)
-    found = np.ones((*moves.shape[:-1], windows), bool)
+    all_right = np.ones((*moves.shape[:-1], windows), bool)
     for start in range(k):
-        found &= moves[..., start : start + windows] == 1
-    return found
+        all_right &= moves[..., start : start + windows] == 1
+    return all_right
 
 
 def passed_over(steps: Orders) -> Array:
-    """(..., n): how many positions to the left of each one were still masked when it was filled.
+    """(..., n): how many positions to the left of each position were still masked when it was filled.
 
     >>> passed_over([1, 4, 2, 3]).tolist()
     [0, 0, 1, 1]
     """
     if isinstance(steps, RankedOrders):
         return steps.passed
-    values = np.ascontiguousarray(np.moveaxis(np.asarray(steps), -1, 0))  # long rows to compare: sentences are short
-    found = np.zeros(values.shape, np.int16 if len(values) < 1 << 15 else np.int32)
+    # Positions first: a comparison then runs over all sentences, which are many, and not along one, which is short.
+    values = np.ascontiguousarray(np.moveaxis(np.asarray(steps), -1, 0))
+    passed = np.zeros(values.shape, np.int16 if len(values) < 1 << 15 else np.int32)
     for lag in range(1, len(values)):
-        found[lag:] += values[:-lag] > values[lag:]
-    return np.moveaxis(found, 0, -1)
+        passed[lag:] += values[:-lag] > values[lag:]
+    return np.moveaxis(passed, 0, -1)
 
 
 def global_arness(steps: Orders, k: int) -> Array:
-    """(..., n): the position was one of the first k masked ones when filled. Its mean is the global AR-ness@k.
+    """(..., n): whether the position was one of the first k masked ones when it was filled. The mean is the global
+    AR-ness@k.
 
     >>> global_arness([1, 4, 2, 3], 1).tolist()
     [True, True, False, False]
@@ -246,12 +251,12 @@ def global_arness(steps: Orders, k: int) -> Array:
 
 
 def is_left_to_right(steps: Orders) -> Array:
-    """The pen never goes back."""
+    """(...): whether no position was filled before one to its left."""
     return np.asarray(np.all(np.diff(_steps(steps), axis=-1) >= 0, axis=-1))
 
 
 def is_last_then_left_to_right(steps: Orders) -> Array:
-    """The last position alone comes first, then the pen never goes back."""
+    """(...): whether the last position alone was filled first, and the others from left to right."""
     values = _steps(steps)
     if values.shape[-1] < 2:
         return np.zeros(values.shape[:-1], bool)
@@ -261,9 +266,9 @@ def is_last_then_left_to_right(steps: Orders) -> Array:
 def label_threshold(length: int) -> float:
     """The correlation that random orders of this length reach with one of the four prototypes in 5% of sentences.
 
-    Kendall's tau of a random order has the variance 2(2n + 5) / 9n(n - 1). Two of the prototypes are the other two
-    backwards, and the remaining pair is as good as uncorrelated: 2.236 is where the larger of two standard normal
-    numbers, signs set aside, is found with probability 0.05. Never above 1: agreeing fully always counts.
+    Kendall's tau of a random order has the variance 2(2n + 5) / 9n(n - 1). Two of the prototypes are the reverse of the
+    other two, and the remaining pair is nearly uncorrelated: the larger absolute value of two standard normal variables
+    exceeds 2.236 with probability 0.05. Never above 1, so that full agreement always counts.
     """
     if length < 2:
         return 1.0
@@ -271,59 +276,61 @@ def label_threshold(length: int) -> float:
 
 
 def label(steps: Orders) -> Array:
-    """The number in `LABELS` of what an order looks like most.
+    """(...): the index into `LABELS` of the prototype that an order resembles most.
 
-    The one of outer-in, left-to-right, right-to-left and inner-out that it has the largest Kendall's tau with, or
-    'other' where that is below `label_threshold` or there are fewer than two positions. Of equally large ones,
-    left-to-right and right-to-left go first. A sentence of ten or more positions with the last one filled first and the
-    rest from the left is left-to-right, and so is the paper's own example that 'runs from left to right mostly'.
+    It is the one of outer-in, left-to-right, right-to-left and inner-out with the largest Kendall's tau, or 'other'
+    where that is below `label_threshold` or there are fewer than two positions. In a tie, left-to-right and
+    right-to-left win. A sentence of ten or more positions with the last one filled first and the rest from left to
+    right is left-to-right, and so is the paper's own example that 'runs from left to right mostly'.
 
     >>> LABELS[int(label([1, 2, 5, 7, 8, 6, 4, 3]))]
     'outer-to-inner'
     """
-    own = ranked(steps)
-    along, inwards = kendall(own, left_to_right(own.length)), kendall(own, outer_in(own.length))
-    return label_of(along, inwards, own.length)
+    orders = ranked(steps)
+    tau_left_to_right = kendall(orders, left_to_right(orders.length))
+    return label_of(tau_left_to_right, kendall(orders, outer_in(orders.length)), orders.length)
 
 
-def label_of(along: Array, inwards: Array, length: int) -> Array:
-    """`label`, from Kendall's tau to left-to-right and to outer-in."""
-    straight = np.abs(along) >= np.abs(inwards) - 1e-9
-    best = np.where(straight, along, inwards)
-    found = np.where(straight, np.where(along > 0, 1, 2), np.where(inwards > 0, 0, 3))
-    return np.where(np.abs(best) >= label_threshold(length) - 1e-6, found, 4)  # NaN is not
+def label_of(tau_left_to_right: Array, tau_outer_in: Array, length: int) -> Array:
+    """`label`, from Kendall's tau with left-to-right and with outer-in."""
+    is_monotonic = np.abs(tau_left_to_right) >= np.abs(tau_outer_in) - 1e-9
+    best = np.where(is_monotonic, tau_left_to_right, tau_outer_in)
+    nearest = np.where(is_monotonic, np.where(tau_left_to_right > 0, 1, 2), np.where(tau_outer_in > 0, 0, 3))
+    return np.where(np.abs(best) >= label_threshold(length) - 1e-6, nearest, 4)  # NaN is not
 
 
 # Many sentences.
 
 
 def heat_map(steps: Orders, bins: int = 20) -> Array:
-    """(..., bins, bins): when (rows, from the first step) which part of the sentence (columns) was filled.
+    """(..., bins, bins): at which time (rows, from the first step) which part of the sentence (columns) was filled.
 
-    Time and sentence both run from 0 to 1, and each position is a rectangle: its own n-th of the sentence by its turn
-    (positions of one step share theirs). The map is the area of these in each cell, so that every row and every column
-    sums to 1. Sentences of any length weigh the same, and their mean is the map of a test set.
+    Time and sentence both run from 0 to 1, and each position is a rectangle: its n-th of the sentence by its n-th of
+    the time (positions of one step share theirs). The map is the area of these in each cell, so that every row and
+    every column sums to 1. Sentences of any length have the same weight, and their mean is the map of a test set.
 
     >>> heat_map([1, 2, 4, 3], 2).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    own = ranked(steps)
-    borders = np.arange(bins + 1, dtype=np.float32) * np.float32(own.length / bins)
-    numbers = np.arange(own.length)
-    place = _overlap(numbers, numbers + 1, borders)
-    time = _overlap(own.earlier, own.until, borders) / (own.until - own.earlier)[..., None].astype(np.float32)
-    return np.swapaxes(time, -1, -2) @ place * np.float32(bins / own.length)
+    orders = ranked(steps)
+    borders = np.arange(bins + 1, dtype=np.float32) * np.float32(orders.length / bins)
+    positions = np.arange(orders.length)
+    space = _overlap(positions, positions + 1, borders)
+    shared_by = (orders.until - orders.earlier)[..., None].astype(np.float32)
+    time = _overlap(orders.earlier, orders.until, borders) / shared_by
+    return np.swapaxes(time, -1, -2) @ space * np.float32(bins / orders.length)
 
 
 def _overlap(start: Array, end: Array, borders: Array) -> Array:
-    """(..., bins): how much of start to end lies in each bin."""
+    """(..., bins): how much of the interval from start to end lies in each bin."""
     low, high = start[..., None].astype(np.float32), end[..., None].astype(np.float32)
     return np.diff(np.clip(borders, low, high), axis=-1)
 
 
 def order_entropy(heat: Array) -> Array:
-    """How open it is, at a given time, where the pen is: the entropy of each row of a test set's (..., bins, bins) heat
-    map, by the logarithm of the number of bins, averaged over the rows. 1 for random orders."""
+    """(...): how uncertain it is, at a given time, which position is filled. The entropy of each row of a test set's
+    (..., bins, bins) heat map, divided by the logarithm of the number of bins, averaged over the rows. 1 for random
+    orders."""
     bins = heat.shape[-1]
     share = np.maximum(heat, 0)
     logs = np.log(share, where=share > 0, out=np.zeros_like(share))
@@ -331,38 +338,38 @@ def order_entropy(heat: Array) -> Array:
 
 
 def profile_signs(steps: Orders, points: int = 20) -> Array:
-    """(..., points (points - 1) / 2): which of two places of the sentence was filled later, as a vector of length 1.
+    """(..., points (points - 1) / 2): which of two points of the sentence was filled later, as a unit vector.
 
-    The places are `points` equally spaced ones from the first position to the last; between two positions the relative
-    step is interpolated. So the dot product of two of these is Kendall's tau-b of two sentences brought to the same
+    The points are equally spaced from the first position to the last; between two positions the relative step is
+    interpolated. The dot product of two such vectors is then Kendall's tau-b of two sentences brought to the same
     length: 1 for left-to-right at any two lengths. All zeros where a sentence orders nothing.
     """
     relative = ranked(steps).relative
-    place = np.linspace(0, relative.shape[-1] - 1, points)
-    left = np.minimum(place.astype(np.int64), max(0, relative.shape[-1] - 2))
+    point = np.linspace(0, relative.shape[-1] - 1, points)
+    left = np.minimum(point.astype(np.int64), max(0, relative.shape[-1] - 2))
     right = np.minimum(left + 1, relative.shape[-1] - 1)
-    part = place - left
-    line = np.round(relative[..., left] * (1 - part) + relative[..., right] * part, 9).astype(np.float32)
+    weight = point - left
+    profile = np.round(relative[..., left] * (1 - weight) + relative[..., right] * weight, 9).astype(np.float32)
     first, second = np.triu_indices(points, 1)
-    signs = np.sign(line[..., second] - line[..., first])
-    size = np.sqrt(np.einsum("...i,...i", signs, signs))[..., None]
-    return np.divide(signs, size, out=np.zeros_like(signs), where=size > 0)
+    signs = np.sign(profile[..., second] - profile[..., first])
+    norm = np.sqrt(np.einsum("...i,...i", signs, signs))[..., None]
+    return np.divide(signs, norm, out=np.zeros_like(signs), where=norm > 0)
 
 
 def diversity(signs: Array, weights: Array | None = None) -> Array:
-    """How much the orders of a test set differ: 1 less the mean Kendall's tau-b of all pairs of different sentences.
+    """(...): how much the orders of a test set differ, 1 minus the mean Kendall's tau-b of all pairs of sentences.
 
-    0 if all have the same shape, 1 for random orders, above if opposites abound. `signs` are (N, ...) vectors of
-    `profile_signs`, `weights` (..., N) say how often each sentence was drawn; a sentence is no pair with itself.
+    0 if all have the same shape, 1 for random orders, more if many are opposites. `signs` are (N, ...) vectors of
+    `profile_signs`; `weights` (..., N) say how often each sentence was sampled. A sentence is not paired with itself.
     """
     weights = np.ones(len(signs), np.float32) if weights is None else weights
-    orders = np.einsum("ij,ij->i", signs, signs) > 0
-    weights = np.where(orders, weights, 0).astype(np.float32)
-    drawn, twice = weights.sum(-1, dtype=np.float64), (weights**2).sum(-1, dtype=np.float64)
-    return diversity_of(weights @ signs, drawn, twice)
+    has_order = np.einsum("ij,ij->i", signs, signs) > 0
+    weights = np.where(has_order, weights, 0).astype(np.float32)
+    total, squares = weights.sum(-1, dtype=np.float64), (weights**2).sum(-1, dtype=np.float64)
+    return diversity_of(weights @ signs, total, squares)
 
 
-def diversity_of(sums: Array, drawn: Array, twice: Array) -> Array:
+def diversity_of(sums: Array, total: Array, squares: Array) -> Array:
     """`diversity`, from the weighted sum of the vectors, the sum of the weights and that of their squares."""
-    length = np.einsum("...i,...i", sums, sums).astype(np.float64)
-    return 1 - _ratio(length - twice, np.asarray(drawn**2 - twice))
+    squared_norm = np.einsum("...i,...i", sums, sums).astype(np.float64)
+    return 1 - _ratio(squared_norm - squares, np.asarray(total**2 - squares))

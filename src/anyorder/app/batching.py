@@ -1,4 +1,7 @@
-"""One thread does the models' work. Requests wait their turn; those that ask alike are answered together."""
+"""One worker thread runs the models. Requests wait in a bounded queue; compatible tasks run in one batch.
+
+Nothing here knows HTTP routes or models: a task is a function and its argument.
+"""
 
 import asyncio
 import threading
@@ -17,15 +20,15 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Task(Generic[Item, Result]):
-    """A piece of work and how it is done."""
+    """One item of work and the function that does it."""
 
     run: Callable[[Sequence[Item]], Sequence[Result]]
-    """Does several that are alike."""
+    """Processes a batch of items."""
     item: Item
-    alike: Hashable = None
-    """Tasks with the same value may go together; None goes alone."""
+    batch_key: Hashable = None
+    """Tasks with the same key may run in one batch; a task with None runs alone."""
     cost: int = 0
-    """In target subwords; so many are taken together as `Limits.tokens` allows."""
+    """Target subwords; the costs of a batch add up to at most `Limits.batch_tokens`."""
 
 
 @dataclass(eq=False)
@@ -35,47 +38,47 @@ class _Job:
 
 
 class BatchQueue:
-    """A line of bounded length before one worker: torch spreads each piece of work over the cores by itself."""
+    """A bounded queue with one worker thread; torch spreads the work of each batch over the cores."""
 
     def __init__(self, limits: Limits):
         self._limits = limits
-        self._inside = 0
+        self._admitted = 0
         self._waiting: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._worker = threading.Thread(target=self._work, name="desk", daemon=True)
+        self._worker = threading.Thread(target=self._work, name="batch-queue", daemon=True)
         self._worker.start()
 
     @contextmanager
-    def place(self) -> Iterator[None]:
-        """A place in the line for one request, however many tasks it has. Only for the event loop's thread."""
-        if self._inside >= self._limits.queue:
-            raise RefusedError(503, f"{self._inside} requests are waiting already: try again soon", again_after=2)
-        self._inside += 1
+    def admit(self) -> Iterator[None]:
+        """Hold one place in the queue for a request, however many tasks it has. Only for the event loop's thread."""
+        if self._admitted >= self._limits.queue:
+            raise RefusedError(503, f"{self._admitted} requests are already waiting: try again soon", retry_after=2)
+        self._admitted += 1
         try:
             yield
         finally:
-            self._inside -= 1
+            self._admitted -= 1
 
-    async def ask(self, tasks: Sequence[Task[Item, Result]]) -> list[Result]:
-        """The results of all tasks. Whoever is cancelled or loses patience leaves the line."""
+    async def run(self, tasks: Sequence[Task[Item, Result]]) -> list[Result]:
+        """The results of all tasks. If the caller is cancelled or times out, its tasks are dropped from the queue."""
         jobs = [_Job(task) for task in tasks]
         with self._changed:
             if self._closed:
-                raise RefusedError(503, "the server is closing", again_after=10)
+                raise RefusedError(503, "the server is closing", retry_after=10)
             self._waiting.extend(jobs)
             self._changed.notify()
         try:
-            async with asyncio.timeout(self._limits.patience):
+            async with asyncio.timeout(self._limits.result_timeout):
                 return await asyncio.gather(*(asyncio.wrap_future(job.future) for job in jobs))
         except TimeoutError:
-            line = f"no result within {self._limits.patience:g} seconds: try again, or a shorter sentence"
-            raise RefusedError(503, line, again_after=10) from None
+            message = f"no result within {self._limits.result_timeout:g} seconds: try again, or a shorter sentence"
+            raise RefusedError(503, message, retry_after=10) from None
         finally:
-            self._forget(jobs)
+            self._drop(jobs)
 
     def close(self) -> None:
-        """Answer nobody any more, and wait for the task under way."""
+        """Cancel the waiting tasks and wait for the running batch."""
         with self._changed:
             self._closed = True
             for job in self._waiting:
@@ -84,7 +87,7 @@ class BatchQueue:
             self._changed.notify()
         self._worker.join(timeout=5)
 
-    def _forget(self, jobs: Sequence[_Job]) -> None:
+    def _drop(self, jobs: Sequence[_Job]) -> None:
         for job in jobs:
             if job.future.done() and not job.future.cancelled():
                 continue
@@ -99,8 +102,8 @@ class BatchQueue:
                     self._changed.wait()
                 if self._closed:
                     return
-                taken = self._take()
-            jobs = [job for job in taken if job.future.set_running_or_notify_cancel()]
+                batch = self._next_batch()
+            jobs = [job for job in batch if job.future.set_running_or_notify_cancel()]
             if not jobs:
                 continue
             try:
@@ -112,15 +115,15 @@ class BatchQueue:
                     if not job.future.done():
                         job.future.set_exception(error)
 
-    def _take(self) -> list[_Job]:
-        """The first of the line and those like it, as far as there is room."""
+    def _next_batch(self) -> list[_Job]:
+        """The first waiting job and the later ones with its key, up to the token limit."""
         first = self._waiting.popleft()
-        taken, cost = [first], first.task.cost
-        if first.task.alike is None:
-            return taken
+        batch, cost = [first], first.task.cost
+        if first.task.batch_key is None:
+            return batch
         for job in list(self._waiting):
-            if job.task.alike == first.task.alike and cost + job.task.cost <= self._limits.tokens:
-                taken.append(job)
+            if job.task.batch_key == first.task.batch_key and cost + job.task.cost <= self._limits.batch_tokens:
+                batch.append(job)
                 cost += job.task.cost
                 self._waiting.remove(job)
-        return taken
+        return batch

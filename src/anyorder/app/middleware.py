@@ -1,4 +1,7 @@
-"""How much the explorer takes from whom: sizes, waiting, hosts. `RequestGuard` stands before everything else."""
+"""What the server accepts: hosts, body sizes, content types, waiting times. `RequestGuard` checks every request first.
+
+Nothing here knows models or orders. A new limit is a field of `Limits` and a check in `RequestGuard`.
+"""
 
 import asyncio
 import ipaddress
@@ -11,63 +14,64 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 
+from anyorder.app.csp import BASE_POLICY
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-CHARACTERS = 400
-"""Of a source sentence."""
-ORDERS = 6
-"""Side by side in one request."""
+MAX_CHARACTERS = 400
+"""Characters of a source sentence, and of a reference."""
+MAX_ORDERS = 6
+"""Orders in one request."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What may change from one server to the next; the defaults are what the documentation tells."""
+    """Limits that may differ between servers; the documentation states the defaults."""
 
-    body: int = 16 * 1024
-    """Bytes of a request's body."""
-    drained: int = 1024 * 1024
-    """Bytes of a body that is too large that are still read, so that the client hears why; then the line is cut."""
+    body_bytes: int = 16 * 1024
+    """Size of a request's body."""
+    drained_bytes: int = 1024 * 1024
+    """How much of a body that is too large is still read, so that the client receives the error before the connection
+    closes."""
     queue: int = 512
-    """Requests under way: worked on or waiting."""
-    patience: float = 120.0
-    """Seconds from a request's arrival until it is given up."""
-    sending: float = 10.0
+    """Requests that are running or waiting."""
+    result_timeout: float = 120.0
+    """Seconds until a request is given up."""
+    body_timeout: float = 10.0
     """Seconds within which a body must arrive."""
-    tokens: int = 512
-    """Target subwords under way together: what bounds the memory."""
+    batch_tokens: int = 512
+    """Target subwords that are decoded together; this bounds the memory."""
 
 
 class RefusedError(Exception):
-    """A request that gets no result: a status and one clear line."""
+    """A request that gets no result: an HTTP status and a one-line message."""
 
-    def __init__(self, status: int, line: str, again_after: int | None = None):
-        super().__init__(line)
-        self.status, self.line, self.again_after = status, line, again_after
+    def __init__(self, status: int, message: str, retry_after: int | None = None):
+        super().__init__(message)
+        self.status, self.message, self.retry_after = status, message, retry_after
 
     def response(self) -> Response:
-        headers = {} if self.again_after is None else {"Retry-After": str(self.again_after)}
-        return JSONResponse({"error": self.line}, self.status, headers)
+        headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        return JSONResponse({"error": self.message}, self.status, headers)
 
 
-HEADERS = {
+SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-ActorCritic": "no-referrer",
-    "Cross-Origin-Opener-ActorCritic": "same-origin",
-    "Cross-Origin-Resource-ActorCritic": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
 }
-POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-"""Content security: nothing from other origins, nothing inline but what the page's own hashes name."""
 
 
 class RequestGuard:
-    """Around the app: wrong hosts, large or slow bodies and other kinds than JSON are refused; headers are set.
+    """ASGI middleware: refuses unknown hosts, bodies that are too large, too slow or not JSON, and sets headers.
 
-    Other origins' pages cannot use the API: they are granted no CORS, JSON cannot be posted without it, and a name that
-    was made to point here (DNS rebinding) is none of `hosts`.
+    Pages of other origins cannot use the API. They are granted no CORS, and without it a browser cannot post JSON. A
+    foreign name that resolves to this machine (DNS rebinding) is not among `hosts`.
     """
 
     def __init__(self, app: App, hosts: Iterable[str], limits: Limits):
@@ -77,48 +81,49 @@ class RequestGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = False
+        response_started = False
 
-        async def send_safely(message: Message) -> None:
-            nonlocal begun
+        async def send_with_headers(message: Message) -> None:
+            nonlocal response_started
             if message["type"] == "http.response.start":
-                begun = True
+                response_started = True
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in SECURITY_HEADERS.items():
                     headers[name] = value
-                headers.setdefault("Content-Security-ActorCritic", POLICY)
+                headers.setdefault("Content-Security-Policy", BASE_POLICY)
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
         try:
             headers = Headers(scope=scope)
             self._check_host(headers.get("host", ""))
-            body = await self._body(scope["method"], headers, receive)
-            await self._app(scope, _replay(body, receive), send_safely)
+            body = await self._read_body(scope["method"], headers, receive)
+            await self._app(scope, _replay(body, receive), send_with_headers)
         except RefusedError as refused:
-            await refused.response()(scope, receive, send_safely)
+            await refused.response()(scope, receive, send_with_headers)
         except Exception:
             logging.getLogger("uvicorn.error").exception("%s %s", scope["method"], scope["path"])
-            if begun:
+            if response_started:
                 raise
-            await RefusedError(500, "the server made a mistake; its log tells which").response()(
-                scope, receive, send_safely
-            )
+            error = RefusedError(500, "internal server error; the server's log has the details")
+            await error.response()(scope, receive, send_with_headers)
 
-    def _check_host(self, given: str) -> None:
-        name = host_name(given)
+    def _check_host(self, header: str) -> None:
+        name = host_name(header)
         if name not in self._hosts and not ("*" in self._hosts and _is_address(name)):
-            raise RefusedError(400, "this server does not answer under that name (Host header)")
+            raise RefusedError(400, "this server does not answer to that name (Host header)")
 
-    async def _body(self, method: str, headers: Headers, receive: Receive) -> bytes:
-        """All of it: as much as is allowed is little."""
-        limit, told = self._limits.body, headers.get("content-length", "")
+    async def _read_body(self, method: str, headers: Headers, receive: Receive) -> bytes:
+        """The whole body, which the limit keeps small."""
+        limit, announced = self._limits.body_bytes, headers.get("content-length", "")
         parts: list[bytes] = []
-        size = int(told[:18]) if told.isdecimal() and int(told[:18]) > self._limits.drained else 0
+        # A body that announces more than would be drained is refused unread.
+        size = int(announced[:18]) if announced.isdecimal() else 0
+        size = size if size > self._limits.drained_bytes else 0
         more = True
         try:
-            async with asyncio.timeout(self._limits.sending):
-                while more and size <= self._limits.drained:
+            async with asyncio.timeout(self._limits.body_timeout):
+                while more and size <= self._limits.drained_bytes:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise RefusedError(400, "the body ended early")
@@ -126,7 +131,7 @@ class RequestGuard:
                     parts = [*parts, message.get("body", b"")] if size <= limit else []
                     more = message.get("more_body", False)
         except TimeoutError:
-            raise RefusedError(408, f"the body did not arrive within {self._limits.sending:g} seconds") from None
+            raise RefusedError(408, f"the body did not arrive within {self._limits.body_timeout:g} seconds") from None
         if more or size > limit:
             raise RefusedError(413, f"the request is too large: its body may have {limit} bytes")
         if method == "POST" and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
@@ -135,14 +140,14 @@ class RequestGuard:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body in one piece, and then whatever else comes."""
-    given = False
+    """A `receive` that delivers the body in one message and then passes on what the client sends."""
+    delivered = False
 
     async def next_message() -> Message:
-        nonlocal given
-        if given:
+        nonlocal delivered
+        if delivered:
             return await receive()
-        given = True
+        delivered = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return next_message
@@ -159,10 +164,11 @@ def host_name(header: str) -> str:
     return header.partition(":")[0].lower().removesuffix(".")
 
 
-def hosts_of(host: str) -> set[str]:
-    """The names under which a server bound to `host` answers; `*` stands for any address.
+def allowed_hosts(host: str) -> set[str]:
+    """The names to which a server bound to `host` answers; `*` stands for any IP address.
 
-    An address cannot be rebound as a name can, so a server bound to all of a machine's addresses answers to any.
+    A server bound to all addresses of a machine answers to any IP address, because an address cannot be rebound the way
+    a name can.
     """
     names = {"localhost", "127.0.0.1", "::1", host_name(host) if not _is_address(host) else host.lower()}
     if _is_address(host) and ipaddress.ip_address(host).is_unspecified:

@@ -1,4 +1,7 @@
-"""The models that the explorer offers, and what may be asked of each. Nothing is read from disk after the start."""
+"""The models that the explorer serves, and what may be requested of each. Nothing is read from disk after the start.
+
+It knows nothing of HTTP: a wrong request is an `InputError`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,122 +9,135 @@ from pathlib import Path
 
 import numpy as np
 
-from anyorder.app.middleware import CHARACTERS
-from anyorder.decoding.stepper import Memory
+from anyorder.app.middleware import MAX_CHARACTERS
+from anyorder.decoding.lengths import DEFAULT_LENGTH
+from anyorder.decoding.stepper import StepCache
 from anyorder.errors import InputError, unknown
 from anyorder.models.translation import TranslationModel
-from anyorder.orders import REGISTRY, Order, make_order
-from anyorder.orders.learned import DEFAULT, order_names
-from anyorder.translator import Translator, direction_languages, load
+from anyorder.orders import ORDERS, Order, make_order
+from anyorder.orders.storage import DEFAULT, order_names
+from anyorder.translator import Translator, load
 
 LEARNED = "learned"
+SCHEDULES = ["one", "2", "4", "8", "threshold:0.9", "threshold:0.5"]
+"""What the page offers; others are possible."""
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """One model."""
+    """One model with its orders, bound and ready to decode."""
 
     name: str
     translator: Translator
     orders: dict[str, dict[str, Order]]
-    """By direction and name, the model's own learned orders first."""
+    """By direction and name, the model's learned orders first."""
     lengths: list[str]
-    """Ways to find a target's length, beside giving it."""
-    memory: Memory = field(default_factory=Memory)
-    """Only for the thread that works with the model."""
+    """Rules that find a target's length, the default first."""
+    step_cache: StepCache = field(default_factory=StepCache)
+    """Only for the thread that runs the model."""
 
     @classmethod
-    def of(cls, name: str, model: TranslationModel) -> "ServedModel":
-        orders = _orders(model)
-        lengths = ["predicted", "candidates:4"] if model.config.predicts_length else []
-        return cls(name, Translator(model), orders, lengths + ["table:4"] * (model.length_table is not None))
+    def from_translator(cls, name: str, translator: Translator) -> "ServedModel":
+        model = translator.model
+        lengths = [DEFAULT_LENGTH, "predicted"] if model.config.predicts_length else []
+        return cls(name, translator, _bind_orders(model), lengths + ["table:4"] * (model.length_table is not None))
 
     @property
     def model(self) -> TranslationModel:
         return self.translator.model
 
     @property
-    def longest(self) -> int:
-        """Subwords of a source or a target."""
-        return self.model.config.transformer.max_positions - 2
+    def learned_orders(self) -> list[str]:
+        names = (name for orders in self.orders.values() for name in orders if name.startswith(LEARNED))
+        return list(dict.fromkeys(names))
 
     def order(self, name: str, direction: str) -> Order:
-        """By name; options may follow, but not of `learned`: those would be places on this machine's disk."""
-        offered = self.orders[direction]
-        if name in offered:
-            return offered[name]
+        """An order by name, with options if wanted.
+
+        `learned` takes none: its option would be a path on this machine's disk.
+        """
+        served = self.orders[direction]
+        if name in served:
+            return served[name]
         base, _, options = name.partition(":")
-        if base == LEARNED or base not in REGISTRY or not options:
-            raise unknown("order", name, offered)
+        if base == LEARNED or base not in ORDERS or not options:
+            raise unknown("order", name, served)
         return make_order(name).bind(self.model, direction)
 
-    def length(self, given: str | int) -> str:
-        """As `make_length` reads it."""
-        if isinstance(given, str):
-            if given not in self.lengths:
-                raise unknown("length", given, [*self.lengths, "a number"])
-            return given
-        if not 1 <= given <= self.longest:
-            raise InputError(f"length {given}: expected a number from 1 to {self.longest}")
-        return f"fixed:{given}"
+    def length(self, requested: str | int) -> str:
+        """The name of a length rule, as `DecodingConfig` takes it."""
+        if isinstance(requested, str):
+            if requested not in self.lengths:
+                raise unknown("length", requested, [*self.lengths, "a number"])
+            return requested
+        longest = self.model.max_length
+        if not 1 <= requested <= longest:
+            raise InputError(f"{requested}: expected a number from 1 to {longest}", "length")
+        return f"fixed:{requested}"
+
+    def schedule(self, requested: str | int) -> str:
+        """The name of a schedule, as `DecodingConfig` takes it; it must not fill more positions than the model has."""
+        name, longest = str(requested).strip(), self.model.max_length
+        if name.isdecimal() and int(name) > longest:
+            raise InputError(f"{name}: expected at most {longest} positions a step", "schedule")
+        return name
 
     def check_direction(self, direction: str) -> None:
         if direction not in self.orders:
             raise unknown("direction", direction, self.orders)
 
     def encode(self, text: str, direction: str) -> np.ndarray:
-        """The ids of a sentence that is neither empty nor too long."""
-        if len(text) > CHARACTERS:
-            raise InputError(f"the text has {len(text)} characters, at most {CHARACTERS} are translated")
-        language = direction_languages(self.model, direction)[0]
-        ids = np.array(self.model.vocabulary.encode(self.translator.words([text], language))[0], np.int64)
+        """The ids of a sentence; an `InputError` if it is empty or too long."""
+        if len(text) > MAX_CHARACTERS:
+            raise InputError(f"the text has {len(text)} characters; at most {MAX_CHARACTERS} are translated")
+        [ids] = self.model.encode([text], self.model.languages(direction)[0])
         if not len(ids):
             raise InputError("the text is empty")
-        if len(ids) > self.longest:
-            raise InputError(f"the text has {len(ids)} subwords, the model has room for {self.longest}")
+        if len(ids) > self.model.max_length:
+            raise InputError(f"the text has {len(ids)} subwords; the model has room for {self.model.max_length}")
         return ids
 
 
 class ModelRegistry:
-    """Models by name."""
+    """Served models by name."""
 
     def __init__(self, names: Sequence[str], device: str = "auto"):
-        self.offers: dict[str, ServedModel] = {}
-        for given in names:
-            name = Path(given).resolve().name if Path(given).is_dir() else given  # a page need not know where it lies
-            if name in self.offers:
+        self.models: dict[str, ServedModel] = {}
+        for source in names:
+            name = Path(source).resolve().name if Path(source).is_dir() else source  # the page must not learn the path
+            if name in self.models:
                 raise InputError(f"two models are called '{name}': rename the folder of one")
-            self.offers[name] = ServedModel.of(name, load(given, device).model)
-        if not self.offers:
-            raise InputError("no model given")
+            self.models[name] = ServedModel.from_translator(name, load(source, device))
+        if not self.models:
+            raise InputError("no model is given")
 
     def __getitem__(self, name: str) -> ServedModel:
-        if name not in self.offers:
-            raise unknown("model", name, self.offers)
-        return self.offers[name]
+        if name not in self.models:
+            raise unknown("model", name, self.models)
+        return self.models[name]
 
 
-def _orders(model: TranslationModel) -> dict[str, dict[str, Order]]:
-    """By direction. A learned order that serves no direction is damaged, and its error says how."""
+def _bind_orders(model: TranslationModel) -> dict[str, dict[str, Order]]:
+    """Orders by direction and name. A learned order that serves no direction is damaged, and its error says how."""
     directions = model.config.directions
-    found: dict[str, dict[str, Order]] = {direction: {} for direction in directions}
+    bound: dict[str, dict[str, Order]] = {direction: {} for direction in directions}
     for name in _learned_names(model):
         errors = []
         for direction in directions:
             try:
-                found[direction][name] = make_order(name).bind(model, direction)
+                bound[direction][name] = make_order(name).bind(model, direction)
             except InputError as error:
                 errors.append(error)
         if len(errors) == len(directions):
             raise errors[0]
     for direction in directions:
-        for name in REGISTRY:
+        for name in ORDERS:
             if name != LEARNED:
-                found[direction][name] = make_order(name).bind(model, direction)
-    return found
+                bound[direction][name] = make_order(name).bind(model, direction)
+    return bound
 
 
 def _learned_names(model: TranslationModel) -> list[str]:
-    """As users write them, the default first."""
+    """The names that users write, the default order first."""
     names = order_names(model.path) if model.path else []
     return [LEARNED] * (DEFAULT in names) + [f"{LEARNED}:{name}" for name in names if name != DEFAULT]

@@ -1,119 +1,209 @@
-"""`anyorder evaluate`: orders times length limits, scored."""
+"""`anyorder evaluate`: score orders that are decoded now, or trajectories from files."""
 
 import json as json_format
 from pathlib import Path
 
 from anyorder import progress
-from anyorder.cli.common import Device, check_apart, open_translator, whole_file
-from anyorder.data.corpus import read_parallel
+from anyorder.cli.common import check_apart, open_translator, output_file
+from anyorder.data.corpus import read_lines, read_parallel
 from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.trajectory import check_systems, read_systems
+from anyorder.device import Device
 from anyorder.errors import InputError, check_number
-from anyorder.evaluation.evaluate import encode_pairs
-from anyorder.evaluation.evaluate import evaluate as evaluate_orders
+from anyorder.evaluation.evaluate import Evaluation
+from anyorder.evaluation.evaluate import evaluate as evaluate_systems
+from anyorder.evaluation.orders import default_orders, evaluate_orders
 from anyorder.evaluation.significance import Test
 from anyorder.models.checkpoint import find
 from anyorder.orders import make_order, split_orders
-from anyorder.orders.learned import default_order
-from anyorder.report.table_data import evaluation_sheet
-from anyorder.report.table_export import check_table, write_table
-from anyorder.report.terminal import tables
-from anyorder.translator import direction_languages
-
-ALL = "left-to-right,right-to-left,uniform,outer-in:stride=1,outer-in:stride=2,outer-in:stride=3,"
-ALL += "least-to-most,easy-first,entropy,max-prob,margin"
+from anyorder.report.table_data import evaluation_table
+from anyorder.report.table_export import check_table_file, format_tables
+from anyorder.report.terminal import render_tables
+from anyorder.translator import Translator
 
 
 def evaluate(
-    model: str,
-    direction: str,
+    model: str | None = None,
+    direction: str | None = None,
+    trajectories: list[str] | None = None,
     source: Path | None = None,
     reference: Path | None = None,
     orders: str | None = None,
-    max_length: str = "none",
-    length: str = "gold",
-    budget: str = "one",
+    max_length: str | None = None,
+    length: str | None = None,
+    schedule: str | None = None,
+    seed: int | None = None,
+    device: Device | None = None,
+    batch_tokens: int | None = None,
+    tokenize: str | None = None,
     limit: int | None = None,
     against: str | None = None,
     test: Test = "bootstrap",
     samples: int = 1000,
-    seed: int = 1,
-    device: Device = "auto",
-    batch_tokens: int | None = None,
     json: Path | None = None,
     table: Path | None = None,
 ) -> None:
     """Score orders on a test set.
 
-    BLEU is what multi-bleu.perl prints: case-sensitive, on Moses tokens, subwords joined. chrF is sacreBLEU's chrF2 on
-    plain text. p-values are sacreBLEU's paired tests on that BLEU.
+    Either decodes a test set with a model (--model, --direction) in several orders, or scores trajectories that were
+    written before (--trajectories, --reference), by anyorder or by another program. BLEU of decoded orders is what
+    multi-bleu.perl prints: case-sensitive, on Moses words, subwords joined. BLEU of trajectories is sacreBLEU's on
+    their text. chrF is sacreBLEU's chrF2 on plain text, and p-values are sacreBLEU's paired tests on that BLEU.
 
     Args:
         model: A bundled model (de-en), a folder, or a hub id.
         direction: Source and target language, such as de-en.
+        trajectories: Files to score instead, one trajectory a line (plain, .gz, .xz); each file is one system.
         source: Sentences to translate (plain, .gz, .xz); the sample bundled with the model if not given.
         reference: Their reference translations.
         orders: Names separated by commas; all heuristic orders, and the model's learned one, if not given.
-        max_length: Length limits in subwords, both sides, such as 20,30,none.
-        length: How the target's length is found: gold, predicted, candidates:N, table:N or fixed:N.
-        budget: Positions filled in one step, 'one' or a number.
-        limit: Only the first so many pairs.
-        against: Orders that p-values compare with, separated by commas; the first one if not given.
+        max_length: Length limits in subwords, both sides, such as 20,30,none; none if not given.
+        length: How the target's length is found: gold (if not given), predicted, candidates:N, table:N or fixed:N.
+        schedule: Positions filled in one step: one (if not given), a number, or threshold:P.
+        seed: Random seed, for orders that use random numbers; 1 if not given.
+        device: Where to run; auto if not given.
+        batch_tokens: Target tokens that are decoded together; results do not depend on it.
+        tokenize: Tokens of BLEU: a tokenizer of sacreBLEU (13a, intl, zh, char, none, ...), or moses. If not given,
+            moses with a model and 13a for trajectories.
+        limit: Use only the first so many sentences.
+        against: Orders (or systems) that p-values compare with, separated by commas; the first one if not given.
         test: bootstrap (paired bootstrap resampling) or randomization (paired approximate randomization).
         samples: Resamplings of the test; at least 20, or no p-value could fall below 0.05.
-        seed: For orders that draw hash_uniform.
-        device: Where to run.
-        batch_tokens: Target tokens under way together; results do not depend on it.
         json: Also write the table to this file.
         table: Also write it for a paper: a file .tex (LaTeX, with booktabs) or .md (Markdown).
     """
-    names = list(dict.fromkeys(split_orders(ALL if orders is None else orders, "--orders")))
-    for name in names:
-        make_order(name)
-    compared_with = [] if against is None else split_orders(against, "--against")
-    for name in compared_with:
-        if name not in names and (orders is not None or name != "learned"):
-            raise InputError(f"--against '{name}': is not among --orders ({', '.join(names)})")
-    how = DecodingConfig.of(names[0], budget, length, seed, batch_tokens)
-    limits = [_limit(part) for part in max_length.split(",")]
-    check_number("--limit", limit, at_least=1)
-    check_number("--samples", samples, at_least=20)
-    check_table(table)
-    check_apart({"--json": json, "--table": table}, [source, reference])
-    if (source is None) != (reference is None):
-        raise InputError("--source and --reference go together")
-    with whole_file(json) as file, whole_file(table) as paper:
-        translator = open_translator(model, device)
-        from_language, to_language = direction_languages(translator.model, direction)
-        if orders is None and default_order(translator.model, direction) == "learned":
-            names.append("learned")
-        if source is None or reference is None:
-            folder = find(model)
-            source, reference = folder / f"sample.{from_language}", folder / f"sample.{to_language}"
-            if not source.exists() or not reference.exists():
-                raise InputError(f"{model} comes without a sample: give --source and --reference")
-        rows = list(read_parallel((source, reference)))[:limit]
-        if not rows:
-            raise InputError(f"{source}: is empty")
-        texts, references = zip(*rows, strict=True)
-        pairs = encode_pairs(translator, direction, texts, references, (str(source), str(reference)))
-        with progress.bar("decoding", len(rows) * len(names), "sentences") as bar:
-            result = evaluate_orders(
-                translator, pairs, direction, names, limits, how, compared_with, test, samples, bar.advance
+    check_number("limit", limit, at_least=1)
+    check_table_file(table)
+    files = [Path(name) for name in trajectories or ()]
+    check_apart({"--json": json, "--table": table}, [source, reference, *files])
+    with output_file(json) as file, output_file(table) as paper:
+        if trajectories is not None:
+            _refuse_with_trajectories(
+                model=model, direction=direction, source=source, orders=orders, max_length=max_length, length=length,
+                schedule=schedule, seed=seed, device=device, batch_tokens=batch_tokens,
+            )  # fmt: skip
+            result = _score_files(files, reference, tokenize or "13a", limit, against, test, samples)
+        else:
+            if model is None or direction is None:
+                raise InputError("give --model and --direction to decode, or --trajectories to score what was decoded")
+            config = DecodingConfig(
+                schedule="one" if schedule is None else schedule,
+                length="gold" if length is None else length,
+                seed=1 if seed is None else seed,
+                batch_tokens=batch_tokens,
             )
+            result = _score_orders(
+                model, direction, source, reference, orders, max_length or "none", config, device or "auto",
+                tokenize or "moses", limit, against, test, samples,
+            )  # fmt: skip
         if file:
             file.write(json_format.dumps(result.as_json(), indent=2) + "\n")
         if paper and table:
-            paper.write(write_table([evaluation_sheet(result, speed=False)], table, [result.signature]))
+            paper.write(format_tables([evaluation_table(result, speed=False)], table, [result.signature]))
     if progress.is_main_process():
         screen = progress.Screen()
-        for part in tables(evaluation_sheet(result), screen.width):
+        for part in render_tables(evaluation_table(result), screen.width):
             screen.print(part)
         screen.print(result.signature, highlight=False, markup=False, soft_wrap=True)
 
 
-def _limit(text: str) -> int | None:
+evaluate.positionals = {  # type: ignore[attr-defined]
+    "--trajectories": {
+        "nargs": "+",
+        "type": str,
+        "default": None,
+        "metavar": "FILE",
+        "help": "files to score instead, one trajectory a line (plain, .gz, .xz); each file is one system",
+    }
+}
+
+
+def _refuse_with_trajectories(**options: object) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise InputError("is for decoding with a model and does not go together with --trajectories", name)
+
+
+def _score_files(
+    files: list[Path],
+    reference: Path | None,
+    tokenize: str,
+    limit: int | None,
+    against: str | None,
+    test: Test,
+    samples: int,
+) -> Evaluation:
+    if reference is None:
+        raise InputError("--trajectories needs --reference")
+    if tokenize == "moses":
+        raise InputError("moses: needs the text processing of a model (--model)", "tokenize")
+    systems = read_systems(files)
+    references = list(read_lines(reference))
+    check_systems(systems, references)
+    first = {name: trajectories[:limit] for name, trajectories in systems.items()}
+    # A file's name may hold a comma.
+    baselines = [] if against is None else [against] if against in systems else against.split(",")
+    return evaluate_systems(first, references[:limit], tokenize, baselines, test, samples)
+
+
+def _score_orders(
+    model: str,
+    direction: str,
+    source: Path | None,
+    reference: Path | None,
+    orders: str | None,
+    max_length: str,
+    config: DecodingConfig,
+    device: Device,
+    tokenize: str,
+    limit: int | None,
+    against: str | None,
+    test: Test,
+    samples: int,
+) -> Evaluation:
+    if (source is None) != (reference is None):
+        raise InputError("--source and --reference go together")
+    names = None if orders is None else split_orders(orders)
+    baselines = [] if against is None else split_orders(against)
+    for name in names or ():
+        make_order(name)
+    limits = [_parse_limit(part) for part in max_length.split(",")]
+    translator = open_translator(model, device)
+    if source is None or reference is None:
+        source, reference = _sample(translator, model, direction)
+    pairs = list(read_parallel((source, reference)))[:limit]
+    if not pairs:
+        raise InputError(f"{source}: is empty")
+    names = names or default_orders(translator, direction)
+    with progress.bar("decoding", len(pairs) * len(names), "sentences") as bar:
+        return evaluate_orders(
+            translator,
+            [text for text, _ in pairs],
+            [text for _, text in pairs],
+            direction,
+            names,
+            limits,
+            config,
+            tokenize,
+            baselines,
+            test,
+            samples,
+            names=(str(source), str(reference)),
+            on_progress=bar.advance,
+        )
+
+
+def _sample(translator: Translator, model: str, direction: str) -> tuple[Path, Path]:
+    """The test set that comes with a model."""
+    source, target = (find(model) / f"sample.{language}" for language in translator.direction_languages(direction))
+    if not source.exists() or not target.exists():
+        raise InputError(f"{model} comes without a sample: give --source and --reference")
+    return source, target
+
+
+def _parse_limit(text: str) -> int | None:
     if text.strip() == "none":
         return None
-    if not text.strip().isdigit() or int(text) < 1:
-        raise InputError(f"--max-length '{text}': expected a whole number from 1, or none")
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise InputError(f"'{text}': expected a whole number from 1, or none", "max_length")
     return int(text)

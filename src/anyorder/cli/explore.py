@@ -1,4 +1,4 @@
-"""`anyorder explore`: the explorer in the browser."""
+"""`anyorder explore`: serve the explorer to the browser."""
 
 import os
 import socket
@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 import torch
 
-from anyorder.cli.common import Device, check_device
+from anyorder.device import Device, resolve_device
 from anyorder.errors import InputError, check_number
 
 
@@ -23,20 +23,20 @@ def explore(
     """Explore orders in the browser.
 
     Type a sentence, choose orders, watch them fill side by side, and fill positions by hand. The page and its JSON API
-    (/api/docs) are served from this machine, to this machine only unless --host says otherwise.
+    (/api/docs) are served to this machine only, unless --host says otherwise.
 
     Args:
         model: A bundled model (de-en), a folder, or a hub id; several with commas, or given several times.
-        host: The address to listen at. Others than 127.0.0.1 open the explorer to whoever reaches this machine.
-        port: The port to listen at; 0 takes a free one.
-        threads: Cores that the model may use; all of them if not given.
-        queue: Requests that may be under way or waiting; more are sent away.
+        host: The address to listen on. Any other than 127.0.0.1 opens the explorer to everyone who reaches it.
+        port: The port to listen on; 0 picks a free one.
+        threads: Number of CPU threads for the model; all cores if not given.
+        queue: Number of requests that may run or wait; further ones are refused.
         device: Where to run.
     """
-    check_number("--port", port, at_least=0, at_most=65535)
-    check_number("--threads", threads, at_least=1)
-    check_number("--queue", queue, at_least=1)
-    check_device(device)
+    check_number("port", port, at_least=0, at_most=65535)
+    check_number("threads", threads, at_least=1)
+    check_number("queue", queue, at_least=1)
+    resolve_device(device)
     try:
         import uvicorn
 
@@ -48,27 +48,26 @@ def explore(
         raise InputError(f"explore needs {error.name}: pip install 'anyorder[app]'") from None
     if threads:
         torch.set_num_threads(threads)
-    given = [model] if isinstance(model, str) else model  # a recipe gives one string
-    names = [name.strip() for one in given for name in one.split(",") if name.strip()] or ["de-en"]
-    with _listen(host, port) as listening:
+    values = [model] if isinstance(model, str) else model  # a recipe gives one string
+    names = [name.strip() for value in values for name in value.split(",") if name.strip()] or ["de-en"]
+    with _listen(host, port) as listener:
         app = create_app(names, host, device, Limits(queue=queue))
-        address = _address(listening)
-        print(f"anyorder explore: {address}  (Ctrl-C ends it)", flush=True)
-        if not _stays_here(listening):
-            print(f"anyorder explore: whoever reaches {host} can use it, there is no password", file=sys.stderr)
+        print(f"anyorder explore: {_url(listener)}  (Ctrl-C stops it)", flush=True)
+        if not ip_address(listener.getsockname()[0]).is_loopback:
+            print(f"anyorder explore: anyone who reaches {host} can use it; there is no password", file=sys.stderr)
         config = uvicorn.Config(
             app,
             log_level="warning",
             access_log=False,
             server_header=False,
             ws="none",
-            limit_concurrency=2 * queue + 64,  # open connections; the queue speaks first, and more clearly
+            limit_concurrency=2 * queue + 64,  # open connections; the queue refuses earlier, with a clearer message
             timeout_keep_alive=15,
             timeout_graceful_shutdown=3,
             backlog=2048,
         )
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listening])
+            uvicorn.Server(config).run(sockets=[listener])
 
 
 explore.positionals = {  # type: ignore[attr-defined]
@@ -82,24 +81,18 @@ explore.positionals = {  # type: ignore[attr-defined]
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there; before the model is loaded, so that a wrong port is told at once."""
+    """A listening socket, opened before the model is loaded so that a port in use is reported at once."""
     try:
-        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(place[:2], family=family, backlog=2048)  # type: ignore[arg-type]
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address[:2], family=family, backlog=2048)  # type: ignore[arg-type]
     except socket.gaierror as error:
-        raise InputError(f"--host {host}: no such host ({error.strerror})") from None
+        raise InputError(f"{host}: no such host ({error.strerror})", "host") from None
     except OSError as error:
-        raise InputError(
-            f"--host {host} --port {port}: cannot listen there ({os.strerror(error.errno or 0)})"
-        ) from None
+        raise InputError(f"{port}: cannot listen on {host} ({os.strerror(error.errno or 0)})", "port") from None
 
 
-def _address(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
     if ip_address(host).is_unspecified:
         host = socket.gethostname()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _stays_here(listening: socket.socket) -> bool:
-    return ip_address(listening.getsockname()[0]).is_loopback

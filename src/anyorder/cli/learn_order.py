@@ -1,22 +1,13 @@
-"""`anyorder learn-order`: where to fill next, learned by reinforcement."""
+"""`anyorder learn-order`: a generation order, learned by reinforcement."""
 
-import os
-import shutil
 from pathlib import Path
 
-from anyorder.cli.common import check_folder, check_run_folder, limit_threads
-from anyorder.data.store import Store
-from anyorder.errors import InputError
-from anyorder.files import replace_folder
-from anyorder.models.translation import TranslationModel
-from anyorder.orders.learned import FOLDER, PolicyConfig
+from anyorder.orders.policy import PolicyConfig
 from anyorder.progress import is_main_process
-from anyorder.training.loop import train
-from anyorder.training.order_task import OrderTask, RLConfig
-from anyorder.training.task import Run, on_cuda
-
-RUN = Run(learning_rate=1e-3, warmup=20, clip=1.0, weight_decay=0.0, ema=0.98, log_every=10, validate_every=100,
-          save_every=100)  # fmt: skip
+from anyorder.training import learn_order as library
+from anyorder.training.config import TrainConfig
+from anyorder.training.learn_order import LEARN_ORDER_RUN
+from anyorder.training.order_loss import RLConfig
 
 
 def learn_order(
@@ -25,8 +16,8 @@ def learn_order(
     out: Path,
     direction: str,
     policy: PolicyConfig = PolicyConfig(),  # noqa: B008 - frozen
-    learning: RLConfig = RLConfig(),  # noqa: B008
-    run: Run = RUN,
+    rl: RLConfig = RLConfig(),  # noqa: B008
+    run: TrainConfig = LEARN_ORDER_RUN,
     name: str | None = None,
     resume: bool = False,
 ) -> None:
@@ -42,28 +33,16 @@ def learn_order(
         out: The folder of the run: order/ (the best on the dev split), checkpoint-*/ (to resume from), log.jsonl.
         direction: The direction to learn for, such as de-en; several, separated by commas, share one order.
         policy: The network.
-        learning: Algorithm, reward and data.
+        rl: Algorithm, reward and data.
         run: How long and how fast to learn.
         name: Also put the result beside the model under this name, for --order learned:NAME; 'default' makes it the
             model's own order.
         resume: Continue the run in 'out' from its last checkpoint, if there is one.
     """
-    limit_threads()
-    run.check()
-    check_run_folder(out, resume)
-    directions = [part.strip() for part in direction.split(",")]
-    loaded = TranslationModel.from_pretrained(model)
-    for one in directions:
-        loaded.config.direction(one)
-    if name is not None and (not name or Path(name).name != name):
-        raise InputError(f"--name '{name}' is not a plain name")
-    place = loaded.path / FOLDER / name if name and loaded.path else None
-    if place:
-        check_folder(place)
-    compile = on_cuda(run) and run.compile != "no"
-    task = OrderTask(Store(data), loaded, directions, policy, learning, run.seed, compile)
-    train(task, run, out, resume)
-    if place and is_main_process() and (out / "order").exists():  # stopped early there may be none yet
-        partial = place.with_name(f"{name}.partial-{os.getpid()}")
-        shutil.copytree(out / "order", partial)
-        replace_folder(partial, place)
+    result = library.learn_order(model, data, out, direction, policy, rl, run, name=name, resume=resume)
+    if not is_main_process():
+        return
+    if result.order.exists():
+        print(f"order: {result.order}")
+    if not result.finished:
+        print(f"stopped at step {result.steps}; continue with --resume")

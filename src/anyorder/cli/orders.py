@@ -1,18 +1,29 @@
-"""`anyorder orders`: the orders by name."""
+"""`anyorder orders`: the orders and schedules by name."""
 
+from rich.markup import escape
 from rich.table import Table
 
 from anyorder.progress import Screen
 
 
 def orders() -> None:
-    """List every order, what it needs of the model, and what it does."""
-    from anyorder.orders import REGISTRY
+    """List every order and schedule with what it does. A plugin's are listed as well."""
+    from anyorder.decoding.schedules import SCHEDULES
+    from anyorder.orders import ORDERS
 
-    table = Table(box=None)
-    for name in ("order", "needs", "what is filled first"):
-        table.add_column(name)
-    for name, kind in sorted(REGISTRY.items()):
-        first_line = (kind.__doc__ or "").strip().splitlines()[0]
-        table.add_row(name, kind.needs, first_line)  # type: ignore[attr-defined]
-    Screen().print(table)
+    order_table = Table("order", "needs", "which position is filled first", box=None, title_justify="left")
+    for name, order in sorted(ORDERS.items()):
+        order_table.add_row(escape(name), order.needs, escape(_first_line(order)))
+    schedule_table = Table("schedule", "how many positions a step fills", box=None)
+    schedule_table.add_row("one", "One position, as in the paper.")
+    schedule_table.add_row("N", "N positions, such as 4.")
+    for name, schedule in sorted(SCHEDULES.items()):
+        schedule_table.add_row(escape(name), escape(_first_line(schedule)))
+    screen = Screen()
+    screen.print(order_table)
+    screen.print()
+    screen.print(schedule_table)
+
+
+def _first_line(documented: object) -> str:
+    return (documented.__doc__ or "").strip().partition("\n")[0]

@@ -1,25 +1,46 @@
-"""From a verb's function to its command line: jsonargparse reads the signature and the docstring.
+"""Turn a verb's function into its command line: jsonargparse reads the signature and the docstring.
 
 Options are written with hyphens (`--max-length`), switches need no value (`--trace`), and a recipe (`--config FILE`)
-may hold any of them.
+may hold any of them. This is the one place that knows which flag sets which field of a config.
 """
 
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, NoReturn
+from itertools import pairwise
+from typing import Any, NoReturn, get_args
 
 import jsonargparse
 
 from anyorder.errors import InputError, unknown
+from anyorder.plugins import load_plugin
 
 jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
 
-def parse(verb: str, summary: str, function: Callable[..., None], arguments: list[str]) -> dict[str, Any]:
-    """The values for a call of `function`. Its attribute `positionals` maps parameters to `add_argument` options.
+def parse(
+    verb: str, summary: str, function: Callable[..., None], arguments: list[str], plugins: bool = False
+) -> dict[str, Any]:
+    """The values for a call of `function`.
 
-    So do options there that the signature cannot tell, such as one that may be given several times: `--model`.
+    Plugins are loaded before any config is made, so that configs may check names against what plugins register.
+    """
+    parser = make_parser(verb, summary, function, plugins)
+    parsed = parser.parse_args(_normalize(parser, arguments))
+    given = parsed.pop("plugin", [])
+    for path in ",".join([given] if isinstance(given, str) else given).split(","):
+        if path.strip():
+            load_plugin(path.strip())
+    values = dict(vars(parser.instantiate(parsed)))
+    values.pop("config", None)
+    return values
+
+
+def make_parser(verb: str, summary: str, function: Callable[..., None], plugins: bool = False) -> "_Parser":
+    """The parser for a verb.
+
+    The function's attribute `positionals` maps parameters that need special `add_argument` options to these options:
+    positional arguments, and options that may be given several times.
     """
     positionals: dict[str, dict[str, Any]] = getattr(function, "positionals", {})
     parser = _Parser(prog=f"anyorder {verb}", description=_description(summary, function))
@@ -28,15 +49,38 @@ def parse(verb: str, summary: str, function: Callable[..., None], arguments: lis
     for name, options in positionals.items():
         parser.add_argument(name, **options)
     parser.add_function_arguments(function, skip={name.lstrip("-") for name in positionals}, fail_untyped=True)
-    known = {option for action in parser._actions for option in action.option_strings}
-    switches = _make_switches(parser)
-    parsed = parser.parse_args(_normal(arguments, known, switches))
-    values = dict(vars(parser.instantiate(parsed)))
-    values.pop("config", None)
-    return values
+    if plugins:
+        text = "your own Python file that registers orders, schedules or rewards; several with commas or repeated"
+        parser.add_argument("--plugin", type=list[str] | str, default=[], help=text)
+    for action in parser._actions:
+        if _is_switch(action):
+            action.metavar = "[true|false]"
+        if action.dest == "print_config":
+            action.help = "print these options as a recipe and exit"
+    return parser
+
+
+def with_flag(error: InputError, function: Callable[..., None]) -> str:
+    """The error's line with the field named as the flag that sets it; as it is if no flag of this verb does.
+
+    A config belongs to the parameter that is annotated with its class, or with a base class or subclass of it.
+    """
+    if error.field is None:
+        return str(error)
+    parameters = inspect.signature(function).parameters
+    prefix = ""
+    for name, parameter in parameters.items():
+        kinds = [kind for kind in get_args(parameter.annotation) or (parameter.annotation,) if isinstance(kind, type)]
+        if error.config and any(issubclass(kind, error.config) or issubclass(error.config, kind) for kind in kinds):
+            prefix = f"{name}."
+    if not prefix and (error.field not in parameters or error.field in getattr(function, "positionals", {})):
+        return str(error)
+    return f"{_hyphens(f'--{prefix}{error.field}')} {error.message}"
 
 
 class _Parser(jsonargparse.ArgumentParser):
+    """Raises `InputError` instead of exiting, and never shows the name of a class."""
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         line = re.sub(r"Expected a <class '(\w+)'>", r"expected \1", " ".join(message.split()))
         line = re.sub(
@@ -47,7 +91,7 @@ class _Parser(jsonargparse.ArgumentParser):
 
     def format_help(self) -> str:
         text = re.sub(r"--[a-z][a-z_.]*", lambda match: _hyphens(match[0]), super().format_help())
-        text = re.sub(r"<class '(\w+)'>", r"\1", text)
+        text = re.sub(r"<class '(\w+)'>", r"\1", text).replace(", --plugin+ PLUGIN", "")
         return re.sub(r"\n  --[a-z]+ CONFIG +Path to a\s+configuration\s+file\.", "", text)
 
 
@@ -57,14 +101,11 @@ class _Recipe(jsonargparse.ActionConfigFile):
     def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
         try:
             super().__call__(parser, cfg, values, option_string)
+            _check_names(parser, cfg)
         except InputError as error:
             raise InputError(f"{values}: {error}") from None
         except UnicodeDecodeError as error:
             raise InputError(f"{values}: invalid UTF-8 (byte {error.start + 1})") from None
-        try:
-            _check_names(parser, cfg)
-        except InputError as error:
-            raise InputError(f"{values}: {error}") from None
 
 
 def _check_names(parser: jsonargparse.ArgumentParser, given: jsonargparse.Namespace) -> None:
@@ -73,12 +114,12 @@ def _check_names(parser: jsonargparse.ArgumentParser, given: jsonargparse.Namesp
     for key, value in vars(given).items():
         if key not in known:
             raise unknown("option", key, sorted(name for name in known - {"config"} if "." not in name))
-        own = sorted(name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}."))
-        if own and not isinstance(value, jsonargparse.Namespace):
-            raise InputError(f"{key} is {value}, expected options of its own ({', '.join(own)})")
-        for name in vars(value) if own else ():
-            if name not in own:
-                raise unknown(f"option of {key}", name, own)
+        fields = sorted(name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}."))
+        if fields and not isinstance(value, jsonargparse.Namespace):
+            raise InputError(f"{key} is {value}, expected a group of options ({', '.join(fields)})")
+        for name in vars(value) if fields else ():
+            if name not in fields:
+                raise unknown(f"option of {key}", name, fields)
 
 
 def _description(summary: str, function: Callable[..., None]) -> str:
@@ -87,30 +128,27 @@ def _description(summary: str, function: Callable[..., None]) -> str:
     return f"{summary} {' '.join(body.split())}".strip()
 
 
-def _make_switches(parser: jsonargparse.ArgumentParser) -> set[str]:
-    """The options that are true or false."""
-    switches = set()
-    for action in parser._actions:
-        if getattr(action, "_typehint", None) is bool:
-            switches.update(action.option_strings)
-            action.metavar = "[true|false]"
-    return switches
+def _is_switch(action: Any) -> bool:
+    return getattr(action, "_typehint", None) is bool
 
 
-def _normal(arguments: list[str], known: set[str], switches: set[str]) -> list[str]:
-    """Arguments as the parser wants them: underscores in names, a value behind every switch."""
-    normal: list[str] = []
-    for i, argument in enumerate(arguments):
+def _normalize(parser: jsonargparse.ArgumentParser, arguments: list[str]) -> list[str]:
+    """Arguments as the parser expects them: underscores in names, a value after every switch."""
+    known = {option for action in parser._actions for option in action.option_strings}
+    switches = {option for action in parser._actions if _is_switch(action) for option in action.option_strings}
+    normalized: list[str] = []
+    for argument, following in pairwise([*arguments, ""]):
         if argument == "--":
-            return normal + arguments[i:]
+            return normalized + arguments[len(normalized) :]
         name, equals, value = argument.partition("=")
-        if name.startswith("--") and name.replace("-", "_").replace("__", "--", 1) in known:
-            name = name.replace("-", "_").replace("__", "--", 1)
-        normal.append(f"{name}{equals}{value}")
-        follows = arguments[i + 1] if i + 1 < len(arguments) else ""
-        if name in switches and not equals and follows not in ("true", "false"):
-            normal[-1] = f"{name}=true"
-    return normal
+        if name.startswith("--") and f"--{name[2:].replace('-', '_')}" in known:
+            name = f"--{name[2:].replace('-', '_')}"
+        if name in switches and not equals and following not in ("true", "false"):
+            equals, value = "=", "true"
+        if name == "--plugin":
+            name = "--plugin+"  # jsonargparse's way to say that a repeated option adds to the list
+        normalized.append(f"{name}{equals}{value}")
+    return normalized
 
 
 def _hyphens(option: str) -> str:

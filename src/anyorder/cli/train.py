@@ -2,18 +2,17 @@
 
 from pathlib import Path
 
-from anyorder.cli.common import check_run_folder, limit_threads
-from anyorder.data.store import Store
 from anyorder.models.transformer import TransformerConfig
-from anyorder.training.loop import train as run_training
-from anyorder.training.task import TextTrainConfig, on_cuda
-from anyorder.training.translation import MaskingConfig, TranslationTask, new_model
+from anyorder.progress import is_main_process
+from anyorder.training.config import TextTrainConfig
+from anyorder.training.train import TrainResult, train_model
+from anyorder.training.translation_task import MaskingConfig
 
 
 def train(
     data: Path,
     out: Path,
-    shape: TransformerConfig = TransformerConfig(),  # noqa: B008 - frozen
+    transformer: TransformerConfig = TransformerConfig(),  # noqa: B008 - frozen
     masking: MaskingConfig = MaskingConfig(),  # noqa: B008
     run: TextTrainConfig = TextTrainConfig(),  # noqa: B008
     init: str | None = None,
@@ -27,16 +26,20 @@ def train(
     Args:
         data: A store made by 'anyorder prepare'.
         out: The folder of the run: model/ (to translate with), checkpoint-*/ (to resume from), log.jsonl (curves).
-        shape: Size of the model.
+        transformer: Size of the model.
         masking: The objective and its data.
         run: How long and how fast to train.
         init: A model to start from (a folder, a bundled name, a hub id), such as a pretrained one.
         resume: Continue the run in 'out' from its last checkpoint, if there is one.
     """
-    limit_threads()
-    run.check()
-    check_run_folder(out, resume)
-    store = Store(data)
-    model = new_model(store, shape, init, run.seed)
-    task = TranslationTask(store, model, masking, run.batch_tokens, run.seed, fixed=on_cuda(run))
-    run_training(task, run, out, resume)
+    show_result(train_model(data, out, transformer, masking, run, init, resume))
+
+
+def show_result(result: TrainResult) -> None:
+    """Say where the model is, or how to continue."""
+    if not is_main_process():
+        return
+    if result.model.exists():
+        print(f"model: {result.model}")
+    if not result.finished:
+        print(f"stopped at step {result.steps}; continue with --resume")

@@ -1,7 +1,7 @@
 """Learn byte-pair merges (Sennrich et al. 2016), the same for the same counts on every machine.
 
 The trainer inside `tokenizers` breaks ties in an order that depends on its threads, so the merges are learned here and
-loaded into it; `vocab.py` does that. Nothing here knows about files or ids.
+loaded into it; `vocabulary.py` does that. Nothing here knows about files or ids.
 """
 
 import heapq
@@ -24,7 +24,7 @@ def learn_merges(
     Each pair is counted after all earlier ones were merged; ties go to the lexicographically smallest. Fewer merges
     come back when no pair occurs `min_frequency` times. Every word must be spelled in the alphabet.
     """
-    # Symbols are small ints and a pair is one int, `left << SHIFT | right`: dictionary look-ups are the whole cost.
+    # A symbol is a small int and a pair is one int, `left << SHIFT | right`: dictionary lookups dominate the cost.
     symbols: list[str] = sorted(alphabet)
     number = {symbol: i for i, symbol in enumerate(symbols)}
     words: list[list[int]] = []
@@ -48,7 +48,7 @@ def learn_merges(
     def entry(pair: int) -> tuple[int, str, str, int]:
         return -frequency[pair], symbols[pair >> SHIFT], symbols[pair & LOW], pair
 
-    # The heap holds stale entries; one is believed only if its count is still the pair's count.
+    # The heap holds stale entries; one is valid only if its count is still the pair's count.
     heap = [entry(pair) for pair in frequency]
     heapq.heapify(heap)
     learned: list[tuple[str, str]] = []
@@ -85,7 +85,7 @@ def _merge_everywhere(
     frequency: dict[int, int],
     occurs_in: dict[int, list[int]],
 ) -> set[int]:
-    """Replace `pair` by the symbol `merged` in every word, keep the counts true, and return the pairs that grew."""
+    """Replace `pair` by the symbol `merged` in every word, update the counts, and return the pairs that grew."""
     left, right = pair >> SHIFT, pair & LOW
     grown: set[int] = set()
     previous_word = -1

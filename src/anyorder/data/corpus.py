@@ -1,13 +1,114 @@
-"""Read text files line by line: plain, .gz or .xz, one or several that run in parallel. Knows nothing of languages."""
+"""Corpora: which files hold one, and their lines (plain, .gz or .xz, several files in parallel).
+
+Knows nothing of words, ids or stores.
+"""
 
 import gzip
 import lzma
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any, cast
 
 from anyorder.errors import InputError
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Parallel files, one for each language in the store's order, or a single file of one language."""
+
+    name: str
+    files: tuple[Path, ...]
+    labels: Path | None = None
+    """A file that names the corpus of each line; these names then replace `name`."""
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """Every file that is read."""
+        return (*self.files, self.labels) if self.labels else self.files
+
+    def lines(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Each line in all languages, with the name of its corpus."""
+        for row in read_parallel(self.inputs):
+            yield (row[-1], row[:-1]) if self.labels else (self.name, row)
+
+
+def parse_corpora(spec: str, languages: Sequence[str]) -> list[Corpus]:
+    """`[NAME=]PATTERN[@LABELS]`, several separated by commas; `%` in a pattern stands for the language.
+
+    >>> parse_corpora("news=n.%.xz", ["de", "en"])[0].files
+    (PosixPath('n.de.xz'), PosixPath('n.en.xz'))
+    """
+    corpora = []
+    for entry in filter(None, (part.strip() for part in spec.split(","))):
+        pattern, _, labels = entry.partition("@")
+        name, equals, rest = pattern.partition("=")
+        pattern = rest if equals else pattern
+        if "%" not in pattern:
+            raise InputError(f"'{entry}': a corpus is written with % for the language, such as data/train.%.xz")
+        name = name if equals else Path(pattern).name.split(".%")[0]
+        files = tuple(Path(pattern.replace("%", language)) for language in languages)
+        corpora.append(Corpus(name, files, Path(labels) if labels else None))
+    return corpora
+
+
+def split_by_language(corpora: Sequence[Corpus], languages: Sequence[str]) -> dict[str, Corpus]:
+    """The monolingual corpus of each language that has one. Files of different languages need not be aligned."""
+    by_language: dict[str, Corpus] = {}
+    for corpus in corpora:
+        if corpus.labels:
+            raise InputError(f"{corpus.labels}: labels go with parallel corpora only")
+        if not any(file.exists() for file in corpus.files):
+            raise InputError(f"{corpus.files[0]}: no such file, nor one for another language")
+        for file, language in zip(corpus.files, languages, strict=True):
+            if not file.exists():
+                continue
+            if language in by_language:
+                raise InputError(f"two monolingual corpora for '{language}': join their files into one")
+            by_language[language] = Corpus(corpus.name, (file,))
+    return by_language
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file without their ends. Only line feeds end a line, as in every aligned corpus."""
+    with open_bytes(path) as stream:
+        yield from decode_lines(stream, str(path))
+
+
+def read_parallel(paths: Sequence[Path]) -> Iterator[tuple[str, ...]]:
+    """The n-th lines of all files together; an `InputError` if the files have different numbers of lines."""
+    missing: Any = object()
+    readers = [read_lines(path) for path in paths]
+    for number, lines in enumerate(zip_longest(*readers, fillvalue=missing)):
+        if missing in lines:
+            counts = [
+                number + (line is not missing) + sum(1 for _ in reader)
+                for line, reader in zip(lines, readers, strict=True)
+            ]
+            sizes = [f"{path} has {count:,} lines" for path, count in zip(paths, counts, strict=True)]
+            raise InputError(f"{' but '.join(sizes)}: parallel files need the same number of lines")
+        yield lines
+
+
+def decode_lines(stream: IO[bytes], name: str) -> Iterator[str]:
+    """`read_lines` for bytes from anywhere; `name` is what messages call them."""
+    number = 0
+    try:
+        for block in _blocks(stream):
+            try:
+                lines = block.decode("utf-8").split("\n")
+            except UnicodeDecodeError:
+                raise _invalid_utf8(name, block, number) from None
+            if number == 0:
+                lines[0] = lines[0].removeprefix("\ufeff")
+            if lines[-1] == "":
+                lines.pop()
+            for line in lines:
+                yield line.removesuffix("\r")
+            number += len(lines)
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise InputError(f"{name}: cannot be read after line {number} ({error})") from error
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -23,54 +124,13 @@ def open_bytes(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file without their ends. Only line feeds end a line, as in every aligned corpus."""
-    with open_bytes(path) as stream:
-        yield from decode_lines(stream, str(path))
-
-
-def decode_lines(stream: IO[bytes], name: str) -> Iterator[str]:
-    """The same for bytes that come from anywhere; `name` is what messages call them."""
-    number = 0
-    try:
-        for block in _blocks(stream):
-            try:
-                lines = block.decode("utf-8").split("\n")
-            except UnicodeDecodeError:
-                raise _invalid(name, block, number) from None
-            if number == 0:
-                lines[0] = lines[0].removeprefix("\ufeff")
-            if lines[-1] == "":
-                lines.pop()
-            for line in lines:
-                yield line.removesuffix("\r")
-            number += len(lines)
-    except (OSError, EOFError, lzma.LZMAError) as error:
-        raise InputError(f"{name}: cannot be read after line {number} ({error})") from error
-
-
-def read_parallel(paths: Sequence[Path]) -> Iterator[tuple[str, ...]]:
-    """The n-th lines of all files together; an `InputError` if the files are not equally long."""
-    missing: Any = object()
-    readers = [read_lines(path) for path in paths]
-    for number, lines in enumerate(zip_longest(*readers, fillvalue=missing)):
-        if missing in lines:
-            counts = [
-                number + (line is not missing) + sum(1 for _ in reader)
-                for line, reader in zip(lines, readers, strict=True)
-            ]
-            told = [f"{path} has {count:,} lines" for path, count in zip(paths, counts, strict=True)]
-            raise InputError(f"{' but '.join(told)}: parallel files need one line for each other's line")
-        yield lines
-
-
 def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    """Bytes of whole lines, a few thousand at a time, so that decoding costs one call a block."""
+    """Bytes of whole lines, about a megabyte at a time: decoding is one call per block."""
     while lines := stream.readlines(1 << 20):
         yield b"".join(lines)
 
 
-def _invalid(name: str, block: bytes, lines_before: int) -> InputError:
+def _invalid_utf8(name: str, block: bytes, lines_before: int) -> InputError:
     for number, line in enumerate(block.split(b"\n"), start=lines_before + 1):
         try:
             line.decode("utf-8")

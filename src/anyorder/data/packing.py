@@ -45,11 +45,20 @@ class PackedBatch:
         """Where the words are: every place but the delimiters."""
         return ranges(starts_of(self.sizes) + 1, self.sizes - 2)
 
-    def repeated(self, copies: int) -> "PackedBatch":
+    @property
+    def starts(self) -> np.ndarray:
+        """(segments,) where each segment begins."""
+        return starts_of(self.sizes)
+
+    def take(self, segments: np.ndarray) -> "PackedBatch":
+        """Some of the segments, by number; a number may come several times."""
+        sizes = self.sizes[segments]
+        rows = ranges(self.starts[segments], sizes)
+        return PackedBatch(self.tokens[rows], self.positions[rows], self.languages[rows], sizes)
+
+    def repeat(self, copies: int) -> "PackedBatch":
         """Every segment so many times, its copies side by side."""
-        sizes = np.repeat(self.sizes, copies)
-        take = ranges(np.repeat(starts_of(self.sizes), copies), sizes)
-        return PackedBatch(self.tokens[take], self.positions[take], self.languages[take], sizes)
+        return self.take(np.repeat(np.arange(len(self.sizes)), copies))
 
 
 def pack(sides: Sequence[Side], side: np.ndarray, sentence: np.ndarray, languages: np.ndarray, eos: int) -> PackedBatch:

@@ -1,13 +1,14 @@
-"""A prepared store: token ids on disk, memory-mapped. What `anyorder prepare` writes and every training run reads.
+"""A prepared store: token ids on disk, memory-mapped. `prepare` writes it and every training run reads it.
 
 manifest.json             languages, text rules, splits, where every line went
 tokenizer.json            the vocabulary
 SPLIT.LANGUAGE.ids.bin    all sentences of one side end to end (uint16 or uint32), without delimiters
 SPLIT.LANGUAGE.ends.npy   where each sentence ends (int64)
 SPLIT.corpus.npy          which corpus each line came from (uint8)
+
+Knows nothing of models or training.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from anyorder.data.packing import Side, starts_of
 from anyorder.data.text import TextConfig
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError, unknown
+from anyorder.files import read_json, write_json
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -28,7 +30,7 @@ DTYPES: dict[str, np.dtype] = {"uint16": np.dtype(np.uint16), "uint32": np.dtype
 
 @dataclass(frozen=True)
 class Split:
-    """Sentences by language. A parallel split's sides have equally many; a monolingual one's need not."""
+    """Sentences by language. The sides of a parallel split are aligned; those of a monolingual one need not be."""
 
     name: str
     sides: dict[str, Side]
@@ -48,36 +50,36 @@ class Split:
 def join(splits: Sequence[Split]) -> Split:
     """Parallel splits of one store, end to end."""
     if any(not split.parallel for split in splits):
-        raise InputError(f"the split '{next(one.name for one in splits if not one.parallel)}' is not parallel")
+        raise InputError(f"the split '{next(split.name for split in splits if not split.parallel)}' is not parallel")
     if len(splits) == 1:
         return splits[0]
     corpora = tuple(dict.fromkeys(name for split in splits for name in split.corpora))
     sides = {}
     for language in splits[0].sides:
         parts = [split.sides[language] for split in splits]
-        before = starts_of(np.array([len(part.ids) for part in parts]))
-        ends = [part.ends + start for part, start in zip(parts, before, strict=True)]
+        offsets = starts_of(np.array([len(part.ids) for part in parts]))
+        ends = [part.ends + offset for part, offset in zip(parts, offsets, strict=True)]
         sides[language] = Side(np.concatenate([part.ids for part in parts]), np.concatenate(ends))
-    numbers = [np.array([corpora.index(name) for name in split.corpora])[split.corpus] for split in splits]
-    return Split(",".join(split.name for split in splits), sides, corpora, np.concatenate(numbers))
+    corpus = [np.array([corpora.index(name) for name in split.corpora])[split.corpus] for split in splits]
+    return Split(",".join(split.name for split in splits), sides, corpora, np.concatenate(corpus))
 
 
 class Store:
-    """An open store. Opening reads only the manifest; ids are mapped when a split is asked for."""
+    """An open store. Opening reads only the manifest; ids are mapped into memory when a split is opened."""
 
     def __init__(self, path: Path | str):
         self.path = Path(path)
         file = self.path / MANIFEST
         if not file.is_file():
-            raise InputError(f"{self.path}: not a prepared store (no {MANIFEST}); make one with 'anyorder prepare'")
+            raise InputError(f"{self.path}: not a prepared store (no {MANIFEST}); 'anyorder prepare' makes one")
+        self.manifest: dict[str, Any] = read_json(file)
         try:
-            self.manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             self.languages: tuple[str, ...] = tuple(self.manifest["languages"])
-            self.rules = TextConfig(**self.manifest["text"])
+            self.text = TextConfig.from_json(self.manifest["text"])
             self._splits: dict[str, Any] = self.manifest["splits"]
             self._fingerprint: str = self.manifest["vocabulary"]["fingerprint"]
             self._dtype: np.dtype = DTYPES[self.manifest["dtype"]]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{file}: damaged manifest ({error})") from None
         if self.manifest.get("format") != FORMAT:
             raise InputError(f"{file}: format {self.manifest.get('format')}, expected {FORMAT}; prepare it again")
@@ -98,10 +100,10 @@ class Store:
     def split(self, name: str) -> Split:
         if name not in self._splits:
             raise unknown("split", name, self._splits)
-        about = self._splits[name]
+        record = self._splits[name]
         dtype = self._dtype
         sides = {}
-        for language in about["languages"]:
+        for language in record["languages"]:
             ids_file = self.path / ids_name(name, language)
             ends = self._array(ends_name(name, language))
             tokens = int(ends[-1]) if len(ends) else 0
@@ -109,16 +111,18 @@ class Store:
                 raise InputError(f"{ids_file}: expected {tokens * dtype.itemsize} bytes; the store is damaged")
             ids = np.memmap(ids_file, dtype, mode="r") if tokens else np.zeros(0, dtype)
             sides[language] = Side(ids, ends)
-        corpus = self._array(corpus_name(name)) if about["parallel"] else None
-        return Split(name, sides, tuple(about["corpora"]), corpus)
+        corpus = self._array(corpus_name(name)) if record["parallel"] else None
+        return Split(name, sides, tuple(record["corpora"]), corpus)
 
-    def check_ids(self, split: Split, tokens: int) -> None:
-        """An `InputError` if an id is not one of a vocabulary of `tokens`. Reads all of them."""
+    def check_ids(self, split: Split, vocab_size: int) -> None:
+        """An `InputError` if an id is outside a vocabulary of this size. Reads all ids."""
         for language, side in split.sides.items():
             largest = int(side.ids.max(initial=0))
-            if largest >= tokens:
+            if largest >= vocab_size:
                 file = self.path / ids_name(split.name, language)
-                raise InputError(f"{file}: the id {largest} is not one of the vocabulary's {tokens}; damaged")
+                raise InputError(
+                    f"{file}: the id {largest} is not one of the vocabulary's {vocab_size}; the store is damaged"
+                )
 
     def _array(self, name: str) -> np.ndarray:
         try:
@@ -127,9 +131,9 @@ class Store:
             raise InputError(f"{self.path / name}: the store is damaged ({error})") from None
 
 
-def write_manifest(folder: Path, languages: tuple[str, ...], rules: TextConfig, dtype: np.dtype, **rest: Any) -> None:
-    manifest = {"format": FORMAT, "languages": languages, "text": asdict(rules), "dtype": dtype.name, **rest}
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+def write_manifest(folder: Path, languages: tuple[str, ...], text: TextConfig, dtype: np.dtype, **rest: Any) -> None:
+    manifest = {"format": FORMAT, "languages": languages, "text": asdict(text), "dtype": dtype.name, **rest}
+    write_json(folder / MANIFEST, manifest)
 
 
 def ids_name(split: str, language: str) -> str:

@@ -1,10 +1,11 @@
-"""From a raw line to words and back, language by language: Moses (sacremoses), Romanian letters, Chinese words (jieba).
+"""Turn a raw line into words and back: Moses (sacremoses), Romanian letters, Chinese words (jieba).
 
 Knows nothing of subwords or ids.
 """
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -24,14 +25,19 @@ LANGUAGES = tuple(_CODES.split())
 
 @dataclass(frozen=True)
 class TextConfig:
-    """How raw lines become words. Saved with a store and with a model, so that both always read text alike."""
+    """How raw lines become words. A store and a model save it, so that both always read text in the same way."""
 
     normalize: bool = True
-    """Moses punctuation normalisation (quotes, dashes, spaces) before tokenising."""
+    """Normalize punctuation (quotes, dashes, spaces) with Moses' rules before tokenizing."""
     romanian: Literal["keep", "comma", "plain"] = "keep"
-    """Romanian letters: as they are, cedillas turned into commas below, or without any diacritic."""
+    """Romanian letters: unchanged, with commas below instead of cedillas, or without any diacritics."""
     lowercase: bool = False
-    """Small letters without accents, as XLM's own models read text."""
+    """Lowercase letters without accents, as XLM's own models read text."""
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "TextConfig":
+        """From the record that a store or a model holds. Version 0.1 wrote `normalise`."""
+        return cls(**{"normalize" if key == "normalise" else key: value for key, value in record.items()})
 
 
 def check_language(code: str) -> str:
@@ -41,45 +47,45 @@ def check_language(code: str) -> str:
 
 
 class Text:
-    """Words of one language.
+    """Splits the text of one language into words and joins them again.
 
     >>> Text("en").words("Don't panic, it's (mostly) harmless.")
     "Don 't panic , it 's ( mostly ) harmless ."
     """
 
-    def __init__(self, language: str, rules: TextConfig | None = None):
+    def __init__(self, language: str, config: TextConfig | None = None):
         self.language = check_language(language)
-        self.rules = rules or TextConfig()
+        self.config = config or TextConfig()
         moses = "en" if language == "zh" else language
-        self._normaliser = sacremoses.MosesPunctNormalizer(lang=moses)
-        self._tokeniser = sacremoses.MosesTokenizer(lang=moses)
-        self._detokeniser = sacremoses.MosesDetokenizer(lang=moses)
+        self._normalizer = sacremoses.MosesPunctNormalizer(lang=moses)
+        self._tokenizer = sacremoses.MosesTokenizer(lang=moses)
+        self._detokenizer = sacremoses.MosesDetokenizer(lang=moses)
 
     def words(self, line: str) -> str:
         """The words of a raw line, separated by single spaces."""
         line = line.translate(_CONTROL)
-        if self.language == "ro" and self.rules.romanian != "keep":
-            line = line.translate(_CEDILLA if self.rules.romanian == "comma" else _PLAIN)
-        if self.rules.normalize:
-            line = self._normaliser.normalize(line)
+        if self.language == "ro" and self.config.romanian != "keep":
+            line = line.translate(_CEDILLA if self.config.romanian == "comma" else _PLAIN)
+        if self.config.normalize:
+            line = self._normalizer.normalize(line)
         if self.language == "zh":
             words = " ".join(word for word in _jieba().cut(line) if not word.isspace())
         else:
-            words = self._tokeniser.tokenize(line, escape=False, return_str=True)
-        return _without_accents(words.lower()) if self.rules.lowercase else words
+            words = self._tokenizer.tokenize(line, escape=False, return_str=True)
+        return _without_accents(words.lower()) if self.config.lowercase else words
 
     def sentence(self, words: list[str]) -> str:
-        """Words as a reader expects them: the spaces of the language, no others."""
+        """Words joined as a reader expects them, with spaces where the language has them."""
         if self.language == "zh":
             return _SPACE_BETWEEN_HAN.sub("", " ".join(words))
-        return self._detokeniser.detokenize(words, unescape=False)
+        return self._detokenizer.detokenize(words, unescape=False)
 
 
 def _without_accents(text: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
 
 
-# Tabs and other control characters, and the line separators that some tools take for ends of lines, are spaces.
+# Control characters such as tabs, and the line separators that some tools take for line ends, become spaces.
 _CONTROL = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0xFEFF], " ")
 _CEDILLA = str.maketrans("ŞşŢţ", "ȘșȚț")
 _PLAIN = str.maketrans("ŞşŢţȘșȚțĂăÂâÎî", "SsTtSsTtAaAaIi")

@@ -1,6 +1,7 @@
-"""Words to subword ids and back: byte-pair encoding, run by `tokenizers`, kept in one `tokenizer.json`.
+"""Turn words into subword ids and back: byte-pair encoding, run by `tokenizers`, kept in one `tokenizer.json`.
 
-The file is written when a vocabulary is learned and travels unchanged into every store and model made with it.
+The file is written when a vocabulary is learned and copied unchanged into every store and model made with it. Knows
+nothing of languages or raw text.
 """
 
 import hashlib
@@ -21,16 +22,16 @@ _SPECIAL = re.compile(r"<(s|/s|pad|unk|mask|special\d+)>")
 
 
 class Vocabulary:
-    """Subwords and their ids. The special ones come first, so that a word's id is at least `first_word`.
+    """Subwords and their ids. Special tokens come first: the ids of all others are `first_word` and above.
 
-    `size` is for tokenizers that hold more entries than their model: whatever lies past it reads as <unk>.
+    `size` is for tokenizers with more entries than their model has embeddings: ids from `size` on become <unk>.
     """
 
     def __init__(self, tokenizer: Tokenizer, size: int | None = None):
         self._tokenizer = tokenizer
         vocabulary = tokenizer.get_vocab(with_added_tokens=False)
         self._pieces = sorted(vocabulary, key=vocabulary.__getitem__)[:size]
-        self._surplus = len(self._pieces) < len(vocabulary)
+        self._has_surplus = len(self._pieces) < len(vocabulary)
         self.first_word = next((i for i, piece in enumerate(self._pieces) if not _SPECIAL.fullmatch(piece)), len(self))
         try:
             self.eos = vocabulary["</s>"]
@@ -40,7 +41,7 @@ class Vocabulary:
         except KeyError as missing:
             raise InputError(f"{FILE}: has no special token {missing}") from None
         if max(self.eos, self.pad, self.unk, self.mask) >= self.first_word:
-            raise InputError(f"{FILE}: the special tokens must come before all words")
+            raise InputError(f"{FILE}: the special tokens must come before all others")
 
     @classmethod
     def learn(cls, counts: Mapping[str, int], size: int, min_character: int = 10) -> "Vocabulary":
@@ -54,7 +55,7 @@ class Vocabulary:
         if size < len(SPECIALS) + len(alphabet):
             raise InputError(
                 f"a vocabulary of {size} is too small: {len(SPECIALS)} special tokens and {len(alphabet)} letters "
-                "(inside and at the end of words) come first"
+                "(inside and at the end of words) need entries"
             )
         spellable = {word: count for word, count in counts.items() if known.issuperset(word)}
         merges = learn_merges(spellable, alphabet, size - len(SPECIALS))
@@ -97,13 +98,13 @@ class Vocabulary:
 
     @property
     def fingerprint(self) -> str:
-        """Two vocabularies with the same fingerprint encode every text alike."""
+        """A hash of the tokenizer: vocabularies with the same fingerprint encode every text in the same way."""
         return hashlib.sha256(self._tokenizer.to_str().encode()).hexdigest()[:16]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Ids of lines of words, without delimiters."""
+        """The ids of each line of words, without delimiters."""
         encodings = self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
-        if self._surplus:
+        if self._has_surplus:
             size = len(self)
             return [[i if i < size else self.unk for i in encoding.ids] for encoding in encodings]
         return [encoding.ids for encoding in encodings]
@@ -113,11 +114,11 @@ class Vocabulary:
         return "".join(self._pieces[i] for i in ids).replace(END_OF_WORD, " ").split()
 
     def ends_word(self, i: int) -> bool:
-        """Whether a word ends with this subword."""
+        """Whether this subword is the last one of its word."""
         return self._pieces[i].endswith(END_OF_WORD)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The subwords for a reader: `@@` where the word goes on."""
+        """The subwords as text, with `@@` where the word goes on."""
         return [self._show(self._pieces[i]) for i in ids]
 
     def _show(self, piece: str) -> str:

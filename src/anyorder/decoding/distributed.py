@@ -4,31 +4,31 @@ from collections.abc import Callable, Sequence
 
 import torch.distributed as dist
 
-from anyorder.decoding.engine import Hypothesis, Request, decode
-from anyorder.decoding.schedules import Schedule
-from anyorder.models.translation import TranslationModel
-from anyorder.orders import Order
+from anyorder.decoding.config import BoundDecoding
+from anyorder.decoding.engine import StepCallback, decode
+from anyorder.decoding.state import Hypothesis
+from anyorder.models.base import Canvas, Model
 
 
 def decode_distributed(
-    model: TranslationModel,
-    requests: Sequence[Request],
-    direction: str,
-    order: Order,
-    budget: Schedule,
-    batch_tokens: int | None = None,
-    advance: Callable[[int], None] = lambda sentences: None,
+    model: Model,
+    canvases: Sequence[Canvas],
+    decoding: BoundDecoding,
+    on_progress: Callable[[int], None] = lambda canvases: None,
+    on_step: StepCallback | None = None,
 ) -> list[Hypothesis]:
-    """`decode`, each process doing its share. Results are those of one process: no sentence depends on its batch."""
+    """`decode`, each process doing its share. Results are those of one process: no canvas depends on its batch."""
+    order, schedule, revision = decoding.order, decoding.schedule, decoding.revision
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        return decode(model, requests, direction, order, budget, batch_tokens, advance)
+        return decode(model, canvases, order, schedule, revision, decoding.batch_tokens, on_progress, on_step)
     rank, world = dist.get_rank(), dist.get_world_size()
     # Dealing out by length gives every process about the same work.
-    by_length = sorted(range(len(requests)), key=lambda i: -requests[i].length)
-    own = by_length[rank::world]
-    done = decode(
-        model, [requests[i] for i in own], direction, order, budget, batch_tokens, lambda count: advance(count * world)
-    )
+    by_length = sorted(range(len(canvases)), key=lambda i: -len(canvases[i].tokens))
+    share = by_length[rank::world]
+    hypotheses = decode(
+        model, [canvases[i] for i in share], order, schedule, revision, decoding.batch_tokens,
+        lambda count: on_progress(count * world),
+    )  # fmt: skip
     gathered: list[list[tuple[int, Hypothesis]]] = [[] for _ in range(world)]
-    dist.all_gather_object(gathered, list(zip(own, done, strict=True)))
-    return [filled for _, filled in sorted((pair for part in gathered for pair in part), key=lambda pair: pair[0])]
+    dist.all_gather_object(gathered, list(zip(share, hypotheses, strict=True)))
+    return [hypothesis for _, hypothesis in sorted((pair for part in gathered for pair in part), key=lambda p: p[0])]

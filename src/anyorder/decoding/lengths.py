@@ -1,4 +1,7 @@
-"""Which target lengths are tried for a source: the reference's, the predictor's, the table's, or a given one."""
+"""Length rules: which target lengths are tried for a source (the reference's, predicted ones, those of a table, ...).
+
+Of several lengths the hypothesis with the best mean log-probability is kept.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,10 +11,13 @@ import numpy as np
 from anyorder.errors import InputError
 from anyorder.models.translation import TranslationModel
 
+DEFAULT_LENGTH = "candidates:4"
+"""What is used in Python, on the command line and in the explorer unless something else is asked for."""
+
 
 @dataclass(frozen=True)
-class LengthChoice:
-    """Where target lengths come from. Of several candidates the one with the best mean log-probability is kept."""
+class LengthRule:
+    """Where target lengths come from."""
 
     kind: str
     count: int = 1
@@ -23,44 +29,40 @@ class LengthChoice:
     def candidates(
         self, model: TranslationModel, sources: Sequence[np.ndarray], direction: str, gold: Sequence[int] | None
     ) -> list[list[int]]:
-        """Lengths to try for every source, best guess first."""
+        """Lengths to try for every source, best guess first. gold: the lengths of the references."""
         if self.kind == "gold":
             if gold is None:
-                raise InputError("--length gold needs references: use predicted, candidates:N or table:N")
+                raise InputError("gold needs references: or use predicted, candidates:N or table:N", "length")
             return [[length] for length in gold]
-        room = model.config.transformer.max_positions - 2
         if self.kind == "fixed":
-            if self.count > room:
-                raise InputError(f"length {self.count}: the model has room for {room} subwords")
+            if self.count > model.max_length:
+                raise InputError(f"{self.count}: the model has room for {model.max_length} subwords", "length")
             return [[self.count] for _ in sources]
         if self.kind == "table":
             if model.length_table is None:
-                raise InputError("this model has no table of lengths: use --length predicted or gold")
-            table = model.length_table
-            return [
-                list(dict.fromkeys(min(length, room) for length in table.candidates(direction, len(ids), self.count)))
-                for ids in sources
-            ]
-        return predict_in_pieces(model, sources, direction, self.count)
+                raise InputError("table needs a model with a table of lengths: use predicted or gold", "length")
+            table = [model.length_table.candidates(direction, len(ids), self.count) for ids in sources]
+            return [list(dict.fromkeys(min(length, model.max_length) for length in lengths)) for lengths in table]
+        return predict_in_batches(model, sources, direction, self.count)
 
 
-def make_length(name: str) -> LengthChoice:
+def make_length(name: str) -> LengthRule:
     """`gold`, `predicted`, `candidates:N`, `table:N` or `fixed:N`."""
     kind, colon, count = name.partition(":")
     if kind in ("gold", "predicted") and not colon:
-        return LengthChoice(kind)
+        return LengthRule(kind)
     if kind in ("candidates", "table", "fixed") and count.isdecimal() and int(count) > 0:
-        return LengthChoice(kind, int(count))
+        return LengthRule(kind, int(count))
     if kind in ("candidates", "table") and not colon:
-        return LengthChoice(kind, 4)
+        return LengthRule(kind, 4)
     raise InputError(f"unknown length '{name}': expected gold, predicted, candidates:N, table:N or fixed:N")
 
 
-def predict_in_pieces(
-    model: TranslationModel, sources: Sequence[np.ndarray], direction: str, count: int, piece: int = 256
+def predict_in_batches(
+    model: TranslationModel, sources: Sequence[np.ndarray], direction: str, count: int, batch: int = 256
 ) -> list[list[int]]:
     """The predictor's best lengths, a few hundred sources at a time."""
     lengths: list[list[int]] = []
-    for start in range(0, len(sources), piece):
-        lengths += model.predict_lengths(list(sources[start : start + piece]), direction, count)
+    for start in range(0, len(sources), batch):
+        lengths += model.predict_lengths(list(sources[start : start + batch]), direction, count)
     return lengths

@@ -1,34 +1,66 @@
-"""How many positions a step fills."""
+"""Schedules: how many of the ranked positions a step fills. They never score positions and never fill anything.
+
+A `FixedSchedule` follows from how much is left, so the host knows it in advance and never waits for the device. An
+`AdaptiveSchedule` looks at the model's predictions.
+"""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from anyorder.errors import InputError
+from anyorder.errors import InputError, unknown
+from anyorder.orders.base import State
 
 
 class Schedule(ABC):
-    """Budgets known beforehand: what a step fills follows from how much is left, so the device is never asked."""
+    """One way to decide how many positions a step fills."""
 
     name: str
+    """As the user wrote it: it names the schedule in tables and signatures."""
+
+    @classmethod
+    def parse(cls, options: str) -> "Schedule":
+        """From what stands behind the colon of its name: the `0.9` of `threshold:0.9`."""
+        if options:
+            raise InputError("takes no options")
+        return cls()
+
+
+class FixedSchedule(Schedule):
+    """Known in advance."""
 
     @abstractmethod
-    def fills(self, remaining: np.ndarray) -> np.ndarray:
-        """(B,) positions still masked to (B,) positions to fill now, between 1 and what remains."""
+    def counts(self, remaining: np.ndarray) -> np.ndarray:
+        """(B,) positions still masked to (B,) positions to fill now. The engine fills between 1 and what remains."""
 
     def steps(self, length: int) -> int:
-        """How many steps a sentence of this length takes."""
-        count = 0
+        """How many steps a canvas with so many masked positions takes."""
+        steps = 0
         while length > 0:
-            length -= int(self.fills(np.array([length]))[0])
-            count += 1
-        return count
+            length -= int(self.counts(np.array([length])).clip(1, length)[0])
+            steps += 1
+        return steps
 
 
-@dataclass(frozen=True)
-class Fixed(Schedule):
-    """`size` positions a step; one is the paper's."""
+class AdaptiveSchedule(Schedule):
+    """Depends on the predictions: the engine computes the logits of every masked position and waits for the device."""
+
+    @abstractmethod
+    def accept(self, state: State, scores: Tensor) -> Tensor:
+        """(B, T) bool: the positions to fill now. scores: (B, T), the order's, -inf where nothing is masked.
+
+        Where it accepts no position of a sequence, the engine fills the one that the order ranks first.
+        """
+
+
+@dataclass
+class Constant(FixedSchedule):
+    """`one` position a step (the paper), or `k`."""
 
     size: int = 1
 
@@ -36,16 +68,68 @@ class Fixed(Schedule):
     def name(self) -> str:  # type: ignore[override]
         return "one" if self.size == 1 else str(self.size)
 
-    def fills(self, remaining: np.ndarray) -> np.ndarray:
+    def counts(self, remaining: np.ndarray) -> np.ndarray:
         return np.minimum(self.size, remaining)
 
-    def steps(self, length: int) -> int:
-        return -(-length // self.size)
+
+SCHEDULES: dict[str, type[Schedule]] = {}
 
 
-def make_schedule(name: str | int) -> Schedule:
-    """`one`, or a whole number of positions."""
-    text = "1" if name == "one" else str(name)
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError(f"unknown budget '{name}': expected 'one' or a whole number from 1")
-    return Fixed(int(text))
+def register_schedule(name: str) -> Callable[[type[Schedule]], type[Schedule]]:
+    """Class decorator: the schedule is found under this name."""
+
+    def add(schedule: type[Schedule]) -> type[Schedule]:
+        SCHEDULES[name] = schedule
+        return schedule
+
+    return add
+
+
+@register_schedule("threshold")
+class Threshold(AdaptiveSchedule):
+    """All positions whose best token has at least this probability; if there are none, the one ranked first."""
+
+    DEFAULT: ClassVar[float] = 0.9
+
+    def __init__(self, probability: float = DEFAULT):
+        if not 0 < probability <= 1:
+            raise InputError(f"{probability:g} is not a probability above 0")
+        self.probability = probability
+
+    @classmethod
+    def parse(cls, options: str) -> "Threshold":
+        try:
+            return cls(float(options)) if options else cls()
+        except ValueError:
+            raise InputError(f"'{options}' is not a number") from None
+
+    def accept(self, state: State, scores: Tensor) -> Tensor:
+        assert state.logits is not None
+        best = state.allowed.restrict(state.logits).amax(-1) - state.logits.logsumexp(-1)
+        return state.spread(best) >= float(np.log(self.probability))
+
+
+def make_schedule(name: str | int | Schedule) -> Schedule:
+    """The schedule of that name: `one`, a whole number of positions a step, `threshold:0.9`."""
+    if isinstance(name, Schedule):
+        return name
+    text = str(name).strip()
+    if text == "one":
+        return Constant(1)
+    if text.isdecimal() and text.isascii() and int(text) >= 1:
+        return Constant(min(int(text), 1 << 30))  # longer than any canvas; more would not fit into an array's numbers
+    base, _, options = text.partition(":")
+    if base not in SCHEDULES:
+        error = unknown("schedule", text, ["one", "a whole number from 1", *sorted(SCHEDULES)])
+        raise error
+    try:
+        schedule = SCHEDULES[base].parse(options)
+    except InputError as error:
+        raise InputError(f"schedule '{text}': {error}") from None
+    schedule.name = text
+    return schedule
+
+
+def best_ranked(scores: Tensor) -> Tensor:
+    """(B, T) bool: the position of each sequence with the highest score; ties go left."""
+    return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, scores.argmax(1, keepdim=True), True)

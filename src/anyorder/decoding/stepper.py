@@ -1,207 +1,305 @@
-"""Filling by hand: someone says which positions are filled, the model says with what. No HTTP in here.
+"""Filling by hand: the caller chooses positions and, if wanted, tokens; the model predicts the rest. For example::
 
-The engine does the work. `Guided` is an order like any other, which asks for the given positions one after another; at
-the step after the last of them it looks at everything, and what it saw there is the answer.
+    translator = anyorder.load("de-en")
+    [source] = translator.encode(["Guten Morgen, Welt!"], "de")
+    canvas = translator.model.blank_canvas(source, 6, "de-en")
+    state = step(translator.model, canvas, [5, Fill(4, "world")], order="margin", top_k=10)
+    state.tokens, state.next, state.candidates[state.next]
+
+The engine does the work. `GuidedOrder` is an order like any other: it ranks the given positions first, one after
+another. In the step after the last of them it looks at everything that is masked, and that look is the result. Nothing
+here knows text, HTTP or a particular model.
 """
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.data.vocabulary import Vocabulary
-from anyorder.decoding.engine import Canvas, DecodeBatch, Hypothesis, Request, fill
-from anyorder.decoding.schedules import Fixed
-from anyorder.errors import InputError
-from anyorder.models.translation import TranslationModel
-from anyorder.orders import Order, State
+from anyorder.decoding.callbacks import TOP_K, Candidate
+from anyorder.decoding.engine import run_decoding
+from anyorder.decoding.schedules import Constant
+from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
+from anyorder.errors import InputError, check_number
+from anyorder.models.base import AllowedTokens, Canvas, Model
+from anyorder.orders import Order, State, make_order
 from anyorder.orders.base import Needs
 from anyorder.orders.learned import LearnedOrder
-from anyorder.translator import sentence_key
 
-CANDIDATES = 5
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Fill:
+    """One position to fill."""
+
+    position: int
+    """From 0."""
+    token: str | None = None
+    """A token as `Model.to_tokens` shows it (`@@` where the word goes on); None for the model's best."""
+
+
+@dataclass(frozen=True)
+class StepState:
+    """A canvas of T positions after some of them were filled by hand."""
+
+    ids: np.ndarray
+    """(T,) int64: the mask token where a position is masked."""
+    tokens: list[str | None]
+    """T tokens; None where masked."""
+    steps: list[int | None]
+    """The step, from 1, at which each was filled; None where masked, and where the canvas was given."""
+    logprobs: list[float | None]
+    """The model's log-probability of each token when it was filled, chosen ones included; None as in `steps`."""
+    given: list[bool]
+    """True where the caller chose the token, or gave it with the canvas."""
+    next: int | None
+    """The position that the order would fill now; None without an order, and when nothing is masked."""
+    scores: list[float | None]
+    """The softmax of the order's scores over the masked positions; None where filled, and without an order."""
+    is_policy: bool
+    """Whether the order was learned: then `scores` are its probabilities. The scores of other orders only rank."""
+    candidates: list[list[Candidate] | None]
+    """The model's most probable tokens at each masked position, best first; None where filled."""
+
+
+def step(
+    model: Model,
+    canvas: Canvas,
+    fills: Sequence[int | Fill] = (),
+    order: str | Order | None = None,
+    top_k: int = TOP_K,
+    cache: "StepCache | None" = None,
+) -> StepState:
+    """Fill positions of a canvas one after another, and look at what is still masked.
+
+    Filling the positions that an order chose, one a step, reproduces what it wrote, bit by bit on the CPU.
+
+    Args:
+        model: Predicts the tokens.
+        canvas: What to fill, such as `TranslationModel.blank_canvas(...)`. Its key is for random orders.
+        fills: Positions in the order in which they are filled, each at most once. A `Fill` may choose the token;
+            otherwise it is the model's best.
+        order: The order whose choice of the next position is wanted.
+        top_k: Number of candidates at each masked position.
+        cache: What this model wrote before, so that a sentence that goes on costs one forward pass.
+    """
+    check_number("top_k", top_k, at_least=1)
+    moves = check_fills(model, canvas, fills)
+    order = None if order is None else make_order(order).bind(model, canvas.task)  # type: ignore[arg-type]
+    cache = StepCache() if cache is None else cache
+    key = (canvas.task, None if canvas.source is None else canvas.source.tobytes(), canvas.tokens.tobytes())
+    known = cache.find((*key, _needs(order)), moves)
+    guided = GuidedOrder(moves, order, steps_made=len(known))
+    state = _run(model, canvas, moves, known, guided)
+    [hypothesis] = state.hypotheses()
+    cache.add((*key, _needs(order)), moves, hypothesis)
+    return _step_state(model, hypothesis, guided, order, canvas, moves, top_k)
+
+
+@dataclass(frozen=True)
+class _Move:
+    """A fill with the token's id; None for the model's best."""
+
+    position: int
+    token: int | None
+
+
+def check_fills(model: Model, canvas: Canvas, fills: Sequence[int | Fill]) -> list[_Move]:
+    """The fills with token ids; an `InputError` for a position or a token that cannot be filled in."""
+    length, taken = len(canvas.tokens), set(np.flatnonzero(canvas.tokens != model.mask_token).tolist())
+    moves: list[_Move] = []
+    for fill in (Fill(fill) if isinstance(fill, int) else fill for fill in fills):
+        if not 0 <= fill.position < length:
+            raise InputError(
+                f"{fill.position}: a target of length {length} has positions 0 to {length - 1}", "position"
+            )
+        if fill.position in taken:
+            raise InputError(f"{fill.position} is already filled", "position")
+        taken.add(fill.position)
+        moves.append(_Move(fill.position, None if fill.token is None else find_token(model, fill.token)))
+    return moves
+
+
+def find_token(model: Model, text: str) -> int:
+    """The id of a token as a reader sees it; an `InputError` if the model has no such token, or may not emit it."""
+    if model not in _TOKEN_IDS:
+        ids = np.flatnonzero(model.allowed_tokens)
+        shown = model.to_tokens(ids)
+        # The first id of each text, where two look alike.
+        _TOKEN_IDS[model] = dict(zip(reversed(shown), reversed(ids.tolist()), strict=True))
+    token_ids = _TOKEN_IDS[model]
+    if text not in token_ids:
+        similar = [token for token in token_ids if token[:1].lower() == text[:1].lower()]
+        near = get_close_matches(text, similar, n=3, cutoff=0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else "a subword ends in @@ where its word goes on"
+        raise InputError(f"'{text}': the model's vocabulary has no such subword ({hint})", "token")
+    return token_ids[text]
+
+
+_TOKEN_IDS: WeakKeyDictionary[Model, dict[str, int]] = WeakKeyDictionary()
+
+
+class GuidedOrder(Order):
+    """Fills the given positions first. After them it looks at everything that is masked, and ranks as `order` does."""
+
+    name = "by hand"
+
+    def __init__(self, moves: Sequence[_Move], order: Order | None, steps_made: int = 0):
+        self._moves, self._order = moves, order
+        self.needs_opening = order is not None and order.needs_opening
+        self.needs = self._needs_at(steps_made + 1)
+        self.logits: Tensor | None = None
+        """(M, vocab_size) at the masked positions of the last step, if that step needed them."""
+        self.masked: Tensor | None = None
+        """(M,) the masked positions of that step."""
+        self.order_scores: Tensor | None = None
+        """(T,) the order's scores after the given positions."""
+
+    def scores(self, state: State) -> Tensor:
+        self.logits, self.masked = state.logits, state.where
+        self.needs = self._needs_at(state.step + 1)
+        if state.step <= len(self._moves):
+            return (state.positions == self._moves[state.step - 1].position).float()[None]
+        if self._order is None:
+            return state.masked.float()
+        scores = self._order.scores(state)
+        self.order_scores = scores[0]
+        return scores
+
+    def _needs_at(self, step: int) -> Needs:
+        """The look needs everything, and so does a chosen token, whose probability is wanted.
+
+        Other steps compute what a step of the order computes, so that they write the same to the last bit.
+        """
+        if step > len(self._moves) or self._moves[step - 1].token is not None:
+            return "both"
+        return _needs(self._order)
+
+
 Written = tuple[int, float]
 """A token and its log-probability."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A word that could stand at a masked position."""
-
-    token: str
-    p: float
-    """The model's probability of it."""
-
-
-@dataclass(frozen=True)
-class Position:
-    """A target after some of its positions were filled by hand. Everything has one entry for each position."""
-
-    filled: Hypothesis
-    """Masked positions hold the mask, step 0 and log-probability 0."""
-    tokens: list[str | None]
-    """Subwords; None where masked."""
-    next: int | None
-    """What the order would fill now; None without an order, and when nothing is masked."""
-    scores: list[float | None]
-    """The softmax of the order's scores over the masked positions; None where filled, and without an order."""
-    policy: bool
-    """The order was learned: `scores` are the probabilities it was trained to give. Those of other orders only rank."""
-    candidates: list[list[Candidate] | None]
-    """The best words at each masked position, by the model's probability; None where filled."""
-
-
-class Memory:
-    """What one model wrote by hand lately, so that a sentence that goes on as before is not written again."""
+class StepCache:
+    """What one model wrote by hand recently. It holds tokens, not tensors, and forgets the oldest."""
 
     def __init__(self, size: int = 4096):
         self._size = size
-        self._written: OrderedDict[tuple[Hashable, tuple[int, ...]], Written] = OrderedDict()
+        self._written: OrderedDict[tuple[Hashable, tuple[_Move, ...]], Written] = OrderedDict()
 
-    def recall(self, about: Hashable, positions: Sequence[int]) -> list[Written]:
-        """What was written at the first of the positions, as far as that is known."""
+    def find(self, canvas: Hashable, moves: Sequence[_Move]) -> list[Written]:
+        """What was written by the first moves, as many of them as are known."""
         known: list[Written] = []
-        for count in range(1, len(positions) + 1):
-            key = about, tuple(positions[:count])
+        for count in range(1, len(moves) + 1):
+            key = canvas, tuple(moves[:count])
             if key not in self._written:
                 break
             self._written.move_to_end(key)
             known.append(self._written[key])
         return known
 
-    def keep(self, about: Hashable, positions: Sequence[int], target: Sequence[Written]) -> None:
-        """target: what stands at every position of the sentence."""
-        for count, position in enumerate(positions, 1):
-            self._written[about, tuple(positions[:count])] = target[position]
+    def add(self, canvas: Hashable, moves: Sequence[_Move], hypothesis: Hypothesis) -> None:
+        """Remember what was written by all moves."""
+        for count, move in enumerate(moves, 1):
+            written = int(hypothesis.ids[move.position]), float(hypothesis.logprobs[move.position])
+            self._written[canvas, tuple(moves[:count])] = written
         while len(self._written) > self._size:
             self._written.popitem(last=False)
 
 
-class Guided(Order):
-    """Fills the given positions first. After them it looks at all that is masked, and does what `order` does."""
-
-    name = "by hand"
-
-    def __init__(self, positions: Sequence[int], order: Order | None, done: int = 0):
-        self._positions, self._order = list(positions), order
-        self.wants_opening = order is not None and order.wants_opening
-        self.needs = "both" if done == len(positions) else needs_of(order)
-        self.logits: Tensor | None = None
-        """(masked positions, tokens) after the given positions, once the engine got there."""
-        self.scored: Tensor | None = None
-        """(length,) the order's scores there."""
-
-    def scores(self, state: State) -> Tensor:
-        given = self._positions
-        if state.step >= len(given):
-            self.needs = "both"
-        if state.step <= len(given):
-            return (state.positions == given[state.step - 1]).float()[None]
-        self.logits = state.logits
-        if self._order is None:
-            return state.masked.float()
-        scores = self._order.scores(state)
-        self.scored = scores[0]
-        return scores
-
-
-def step(
-    model: TranslationModel,
-    source: np.ndarray,
-    direction: str,
-    length: int,
-    positions: Sequence[int],
-    order: Order | None = None,
-    seed: int = 1,
-    memory: Memory | None = None,
-) -> Position:
-    """Fill `positions` (from 0) of a target one after another, each with the model's best word, and look at the rest.
-
-    Args:
-        model: Fills them.
-        source: Ids of the sentence to translate.
-        direction: Source and target language, such as `de-en`.
-        length: Subwords of the target.
-        positions: In the order in which they are filled; each at most once.
-        order: Says what it would fill next.
-        seed: For orders that draw hash_uniform.
-        memory: What this model wrote before.
-    """
-    check_positions(positions, length)
-    order = order.bind(model, direction) if order else None
-    memory = memory if memory is not None else Memory()
-    about = direction, source.tobytes(), length, needs_of(order)
-    known = memory.recall(about, positions)
-    guided = Guided(positions, order, len(known))
-    work = DecodeBatch.of(model, [Request(source, length, sentence_key(seed, source, length))], direction)
-    canvas = _begin(work, model, list(zip(positions, known, strict=False)))
-    after = fill(model, work, guided, Fixed(1), len(positions) + 1, canvas).filled()[0]
-    memory.keep(about, positions, list(zip(after.ids.tolist(), after.logprobs.tolist(), strict=True)))
-    beyond = np.flatnonzero(after.steps == len(positions) + 1)  # the look filled one more
-    after.ids[beyond], after.steps[beyond], after.logprobs[beyond] = model.vocabulary.mask, 0, 0
-    masked = after.steps == 0
-    return Position(
-        filled=after,
-        tokens=[
-            None if hidden else piece for piece, hidden in zip(model.vocabulary.pieces(after.ids), masked, strict=True)
-        ],
-        next=int(beyond[0]) if order and len(beyond) else None,
-        scores=_in_place(_distribution(guided.scored, masked), masked),
-        policy=isinstance(order, LearnedOrder),
-        candidates=_in_place(_candidates(guided.logits, model.vocabulary), masked),
-    )
-
-
-def needs_of(order: Order | None) -> Needs:
-    """A step given by hand computes what a step of the order would: what it writes is the same to the last bit."""
+def _needs(order: Order | None) -> Needs:
     return order.needs if order else "nothing"
 
 
-def _begin(work: DecodeBatch, model: TranslationModel, written: Sequence[tuple[int, Written]]) -> Canvas:
-    """A canvas on which some positions are filled already."""
-    canvas = Canvas(work, model.vocabulary, model.device)
-    for at, (position, (token, logprob)) in enumerate(written, 1):
-        where, tokens, logprobs = (torch.tensor([value], device=model.device) for value in (position, token, logprob))
-        canvas.fill(where, tokens, logprobs, at)
-    left = canvas.lengths - len(written)
-    canvas.keep(left[left > 0])
-    return canvas
+@torch.inference_mode()
+def _run(
+    model: Model, canvas: Canvas, moves: Sequence[_Move], known: Sequence[Written], guided: GuidedOrder
+) -> DecodeState:
+    """The state after all moves and one more step, the look."""
+    batch = DecodeBatch(model.pack([canvas]), np.array([canvas.key], np.int64))
+    state = DecodeState(batch, model)
+    for number, (move, written) in enumerate(zip(moves, known, strict=False), 1):
+        _write(state, move.position, written, number)
+    state.drop_finished(_left(state.remaining - len(known)))
+    for number, move in enumerate(moves, 1):
+        if number > len(known) and move.token is not None:
+            state = run_decoding(model, batch, guided, Constant(1), max_step=number, state=state)
+            assert guided.logits is not None
+            assert guided.masked is not None
+            logits = guided.logits[guided.masked == move.position]
+            logprob = logits[0, move.token] - logits.logsumexp(-1)
+            _write(state, move.position, (move.token, float(logprob)), number)
+    guided.logits = None
+    return run_decoding(model, batch, guided, Constant(1), max_step=len(moves) + 1, state=state)
 
 
-def check_positions(positions: Sequence[int], length: int) -> None:
-    """An `InputError` for a position that is not there, or given twice."""
-    for i, position in enumerate(positions):
-        if not 0 <= position < length:
-            raise InputError(f"position {position}: a target of length {length} has positions 0 to {length - 1}")
-        if position in positions[:i]:
-            raise InputError(f"position {position} is already filled")
+def _left(remaining: np.ndarray) -> np.ndarray:
+    return remaining[remaining > 0]
 
 
-def _distribution(scores: Tensor | None, masked: np.ndarray) -> list[float]:
+def _write(state: DecodeState, position: int, written: Written, step: int) -> None:
+    device = state.tokens.device
+    at, token, logprob = (torch.tensor([value], device=device) for value in (position, *written))
+    state.fill(at, token, logprob, step)
+
+
+def _step_state(
+    model: Model,
+    hypothesis: Hypothesis,
+    guided: GuidedOrder,
+    order: Order | None,
+    canvas: Canvas,
+    moves: Sequence[_Move],
+    top_k: int,
+) -> StepState:
+    ids, steps = hypothesis.ids.copy(), hypothesis.steps.copy()
+    looked = np.flatnonzero(steps == len(moves) + 1)  # the look filled one position more
+    ids[looked], steps[looked] = model.mask_token, 0
+    masked = ids == model.mask_token
+    filled = (steps > 0).tolist()
+    given = canvas.tokens != model.mask_token
+    given[[move.position for move in moves if move.token is not None]] = True
+    return StepState(
+        ids=ids,
+        tokens=[None if hidden else token for token, hidden in zip(model.to_tokens(ids), masked, strict=True)],
+        steps=[at if here else None for at, here in zip(steps.tolist(), filled, strict=True)],
+        logprobs=[p if here else None for p, here in zip(hypothesis.logprobs.tolist(), filled, strict=True)],
+        given=given.tolist(),
+        next=int(looked[0]) if order and len(looked) else None,
+        scores=_at_masked(_softmax(guided.order_scores, masked), masked),
+        is_policy=isinstance(order, LearnedOrder),
+        candidates=_at_masked(_top_candidates(guided.logits, model, top_k), masked),
+    )
+
+
+def _softmax(scores: Tensor | None, masked: np.ndarray) -> list[float]:
     if scores is None:
         return []
-    # Weights that a user gave an order may be so large that no number is left.
+    # The options of an order may be so large that its scores overflow.
     return scores.cpu()[torch.from_numpy(masked)].double().nan_to_num().softmax(0).tolist()
 
 
-def _candidates(logits: Tensor | None, vocabulary: Vocabulary) -> list[list[Candidate]]:
+def _top_candidates(logits: Tensor | None, model: Model, top_k: int) -> list[list[Candidate]]:
+    """The most probable tokens of each row that may be emitted. logits: (M, vocab_size)"""
     if logits is None:
         return []
-    words = logits[:, vocabulary.first_word :]
-    best = words.topk(min(CANDIDATES, words.shape[1]))
-    chances = (best.values - logits.logsumexp(-1, keepdim=True)).exp()
+    allowed = AllowedTokens(model.allowed_tokens, logits.device)
+    best = allowed.restrict(logits).topk(min(top_k, int(model.allowed_tokens.sum())))
+    probabilities = (best.values - logits.logsumexp(-1, keepdim=True)).exp()
     return [
-        [Candidate(token, p) for token, p in zip(vocabulary.pieces(ids), row, strict=True)]
-        for ids, row in zip((best.indices + vocabulary.first_word).tolist(), chances.tolist(), strict=True)
+        [Candidate(token, probability) for token, probability in zip(model.to_tokens(ids), row, strict=True)]
+        for ids, row in zip((best.indices + allowed.first).tolist(), probabilities.tolist(), strict=True)
     ]
 
 
-def _in_place(values: Sequence[T], masked: np.ndarray) -> list[T | None]:
-    """Values of the masked positions where they belong; None in the others, and everywhere if there are no values."""
+def _at_masked(values: Sequence[T], masked: np.ndarray) -> list[T | None]:
+    """Values of the masked positions where they belong; None elsewhere, and everywhere if there are no values."""
     each = iter(values)
     return [next(each, None) if hidden else None for hidden in masked]

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Literal
 
+from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from anyorder.evaluation.bleu import multi_bleu
@@ -19,33 +20,37 @@ def p_values(
     test: Test = "bootstrap",
     samples: int = 1000,
     seed: int = 12345,
+    metric: BLEU | None = None,
 ) -> list[float]:
-    """The p-value of every other system's BLEU against the baseline's. All are lines of words.
+    """The p-value of every other system's BLEU against the baseline's; `multi_bleu` if no metric is given.
 
-    Where the two scores are the same it is 1. sacreBLEU counts the resamplings that lie beyond the observed difference,
-    and where they all are nought, too, none does: it would call that the surest of all differences.
+    Systems with the same score get 1. sacreBLEU counts the resamplings that lie beyond the observed difference; if
+    they are all zero, too, none does, and it would report its smallest p-value.
     """
-    compared = [list(lines) for lines in others if list(lines) != list(baseline)]
-    if not compared:
+    different = [list(hypotheses) for hypotheses in others if list(hypotheses) != list(baseline)]
+    if not different:
         return [1.0] * len(others)
-    before = os.environ.get("SACREBLEU_SEED")
+    seed_before = os.environ.get("SACREBLEU_SEED")
     os.environ["SACREBLEU_SEED"] = str(seed)  # the only way that sacreBLEU takes a seed
     try:
         systems = [("baseline", list(baseline))]
-        systems += [(f"system {i}", lines) for i, lines in enumerate(compared)]
+        systems += [(f"system {i}", hypotheses) for i, hypotheses in enumerate(different)]
         paired = PairedTest(
             systems,
-            {"BLEU": multi_bleu()},
+            {"BLEU": metric or multi_bleu()},
             [list(references)],
             test_type={"bootstrap": "bs", "randomization": "ar"}[test],
             n_samples=samples,
         )
         _, results = paired()
     finally:
-        if before is None:
+        if seed_before is None:
             del os.environ["SACREBLEU_SEED"]
         else:
-            os.environ["SACREBLEU_SEED"] = before
-    own, *found = results["BLEU"]
-    values = iter(1.0 if math.isclose(one.score, own.score, abs_tol=1e-9) else float(one.p_value) for one in found)
-    return [1.0 if list(lines) == list(baseline) else next(values) for lines in others]
+            os.environ["SACREBLEU_SEED"] = seed_before
+    of_baseline, *of_others = results["BLEU"]
+    found = iter(
+        1.0 if math.isclose(result.score, of_baseline.score, abs_tol=1e-9) else float(result.p_value)
+        for result in of_others
+    )
+    return [1.0 if list(hypotheses) == list(baseline) else next(found) for hypotheses in others]

@@ -1,8 +1,8 @@
-"""Who attends to whom in a packed batch. The Transformer asks a `AttentionPattern`; it never sees sentences itself.
+"""Who attends to whom in a packed batch. The Transformer asks an `AttentionPattern`; it never sees sentences itself.
 
-Sentences lie end to end in one row, `Segments` says where each begins. On CUDA in half precision attention is one
-variable-length kernel; elsewhere sentences of equal (rounded) size go through SDPA together. Rounding depends on the
-sentence alone, so what a sentence gets does not depend on its neighbours in the batch.
+Sequences lie end to end, and `Segments` says where each begins. On CUDA in half precision attention is one
+variable-length kernel; elsewhere sequences of equal (rounded) length go through SDPA together. Rounding depends on the
+sequence alone, so its result does not depend on the rest of the batch.
 """
 
 from abc import ABC, abstractmethod
@@ -17,13 +17,13 @@ from torch import Tensor
 from anyorder.data.packing import ranges, starts_of
 from anyorder.models import kernels
 
-MOST = 65_535
+MAX_SEGMENTS = 65_535
 """Segments that one call of the variable-length kernel takes: a CUDA grid has no more blocks in its second axis."""
 
 
 @dataclass(eq=False)
 class Segments:
-    """Stretches of a packed row, end to end."""
+    """Sequences of a packed batch, end to end."""
 
     cu_seqlens: Tensor
     """(segments + 1,) int32 on the device: where each begins, and where the last one ends."""
@@ -46,12 +46,12 @@ class Segments:
         lengths = self.lengths[:count]
         return Segments(self.cu_seqlens[: count + 1], int(lengths.max()), lengths)
 
-    def pieces(self, most: int) -> Iterator[tuple[slice, "Segments"]]:
-        """At most so many segments at a time, each time with the rows that they are of."""
+    def chunks(self, size: int) -> Iterator[tuple[slice, "Segments"]]:
+        """At most `size` segments at a time, each time with the rows they cover."""
         assert self.lengths is not None
         end = 0
-        for first in range(0, len(self.lengths), most):
-            lengths = self.lengths[first : first + most]
+        for first in range(0, len(self.lengths), size):
+            lengths = self.lengths[first : first + size]
             start, end = end, end + int(lengths.sum())
             cu_seqlens = self.cu_seqlens[first : first + len(lengths) + 1] - start
             yield slice(start, end), Segments(cu_seqlens, int(lengths.max()), lengths)
@@ -68,30 +68,35 @@ class Segments:
 
 @dataclass(frozen=True)
 class QueryPositions:
-    """Some positions of a packed row: the only ones at which the last layer is computed."""
+    """Some positions of a packed batch: the only ones at which the last layer is computed."""
 
     rows: Tensor
-    """(places,) int64, ascending."""
+    """(queries,) int64, ascending."""
     segments: Segments
-    """How many of them lie in each sentence."""
+    """How many of them lie in each segment."""
 
 
-def attend(query: Tensor, both: Tensor, queries: Segments, keys: Segments) -> Tensor:
+def attend(query: Tensor, keys_values: Tensor, queries: Segments, keys: Segments) -> Tensor:
     """Attention of segment i of the queries to segment i of the keys and values; all packed.
 
-    query: (tokens, heads, size), both: (tokens, 2, heads, size)
+    query: (tokens, heads, size), keys_values: (tokens, 2, heads, size)
     """
-    short = max(queries.max_seqlen, keys.max_seqlen) <= kernels.LONGEST and query.shape[-1] in kernels.SIZES
+    short = max(queries.max_seqlen, keys.max_seqlen) <= kernels.MAX_LENGTH and query.shape[-1] in kernels.HEAD_SIZES
     if short and kernels.usable(query):
         return kernels.attend_short(
-            query, both, queries.cu_seqlens, keys.cu_seqlens, queries.max_seqlen, keys.max_seqlen
+            query, keys_values, queries.cu_seqlens, keys.cu_seqlens, queries.max_seqlen, keys.max_seqlen
         )
-    key, value = both[:, 0], both[:, 1]
+    key, value = keys_values[:, 0], keys_values[:, 1]
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
-        if len(queries.cu_seqlens) - 1 <= MOST:
+        if len(queries.cu_seqlens) - 1 <= MAX_SEGMENTS:
             return _attend_packed(query, key, value, queries, keys)
-        pieces = zip(queries.pieces(MOST), keys.pieces(MOST), strict=True)
-        return torch.cat([_attend_packed(query[i], key[j], value[j], own, other) for (i, own), (j, other) in pieces])
+        chunks = zip(queries.chunks(MAX_SEGMENTS), keys.chunks(MAX_SEGMENTS), strict=True)
+        return torch.cat(
+            [
+                _attend_packed(query[rows], key[key_rows], value[key_rows], query_segments, key_segments)
+                for (rows, query_segments), (key_rows, key_segments) in chunks
+            ]
+        )
     return queries.plan(keys).attend(query, key, value)
 
 
@@ -107,8 +112,8 @@ class AttentionPattern(ABC):
     """A rule of attention for one forward pass."""
 
     @abstractmethod
-    def attend(self, layer: int, query: Tensor, both: Tensor, at: QueryPositions | None) -> Tensor:
-        """query: (places or tokens, heads, size); both: (tokens, 2, heads, size), keys and values."""
+    def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
+        """query: (queries or tokens, heads, size); keys_values: (tokens, 2, heads, size), keys and values."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +122,8 @@ class FullAttention(AttentionPattern):
 
     segments: Segments
 
-    def attend(self, layer: int, query: Tensor, both: Tensor, at: QueryPositions | None) -> Tensor:
-        return attend(query, both, at.segments if at else self.segments, self.segments)
+    def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
+        return attend(query, keys_values, at.segments if at else self.segments, self.segments)
 
 
 @dataclass(frozen=True)
@@ -131,11 +136,11 @@ class SourceIsolated(AttentionPattern):
     is_target: Tensor
     """(tokens,) bool"""
 
-    def attend(self, layer: int, query: Tensor, both: Tensor, at: QueryPositions | None) -> Tensor:
-        if at:  # places are target positions
-            return attend(query, both, at.segments, self.pairs)
-        whole = attend(query, both, self.pairs, self.pairs)
-        apart = attend(query, both, self.halves, self.halves)
+    def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
+        if at:  # queries are target positions
+            return attend(query, keys_values, at.segments, self.pairs)
+        whole = attend(query, keys_values, self.pairs, self.pairs)
+        apart = attend(query, keys_values, self.halves, self.halves)
         return torch.where(self.is_target[:, None, None], whole, apart)
 
 
@@ -149,10 +154,10 @@ class Cache:
     layers: list[Tensor]
     """Per layer (tokens, 2, heads, size): keys and values."""
 
-    def store(self, layer: int, rows: Tensor, both: Tensor) -> None:
-        """both: (rows, 2, heads, size)"""
+    def store(self, layer: int, rows: Tensor, keys_values: Tensor) -> None:
+        """keys_values: (rows, 2, heads, size)"""
         # The copy moves element by element: eight bytes at a time take a quarter of the time of half-precision numbers.
-        _wide(self.layers[layer]).index_copy_(0, rows, _wide(both))
+        _wide(self.layers[layer]).index_copy_(0, rows, _wide(keys_values))
 
 
 @dataclass(frozen=True)
@@ -164,9 +169,9 @@ class Prefill(AttentionPattern):
     """(tokens,) where each source token lies in the cache."""
     cache: Cache
 
-    def attend(self, layer: int, query: Tensor, both: Tensor, at: QueryPositions | None) -> Tensor:
-        self.cache.store(layer, self.rows, both)
-        return attend(query, both, self.sources, self.sources)
+    def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
+        self.cache.store(layer, self.rows, keys_values)
+        return attend(query, keys_values, self.sources, self.sources)
 
 
 @dataclass(frozen=True)
@@ -179,8 +184,8 @@ class CachedSource(AttentionPattern):
     """(tokens,) where each target token lies in the cache."""
     cache: Cache
 
-    def attend(self, layer: int, query: Tensor, both: Tensor, at: QueryPositions | None) -> Tensor:
-        self.cache.store(layer, self.rows, both)
+    def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
+        self.cache.store(layer, self.rows, keys_values)
         return attend(query, self.cache.layers[layer], at.segments if at else self.targets, self.pairs)
 
 
@@ -191,6 +196,9 @@ def _wide(tensor: Tensor) -> Tensor:
 
 
 ROUND = 16
+"""Segments go through SDPA in groups of lengths rounded up to a multiple of this."""
+SINGLE_QUERY = 4
+"""A single query is padded to so many rows. With fewer, some matrix libraries let a result depend on its batch."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +217,7 @@ class _Plan:
         device = queries.cu_seqlens.device
         q_lengths, k_lengths = queries.lengths.astype(np.int64), keys.lengths.astype(np.int64)
         q_starts, k_starts = starts_of(q_lengths), starts_of(k_lengths)
-        q_sizes = np.where(q_lengths == 1, 1, -(-q_lengths // ROUND) * ROUND)
+        q_sizes = np.where(q_lengths == 1, SINGLE_QUERY, -(-q_lengths // ROUND) * ROUND)
         k_sizes = -(-k_lengths // ROUND) * ROUND
         back = np.zeros(int(q_lengths.sum()), np.int64)
         groups = []

@@ -38,8 +38,6 @@ def load(name: str | Path) -> TranslationModel:
 
 
 def _load(folder: Path) -> TranslationModel:
-    if not (folder / CONFIG).exists() and (folder / "model" / CONFIG).exists():
-        raise InputError(f"{folder}: is a run, not a model; its model is {folder / 'model'}")
     config = read_json(folder / CONFIG)
     if config.get("model_type") == "xlm":
         from anyorder.models.xlm import load_xlm
@@ -54,7 +52,7 @@ def _load(folder: Path) -> TranslationModel:
             f"the model was trained with {config.get('vocabulary')}"
         )
     try:
-        made = ModelConfig(
+        model_config = ModelConfig(
             transformer=TransformerConfig(**config["transformer"]),
             vocab_size=config["vocab_size"],
             languages=tuple(config["languages"]),
@@ -65,8 +63,8 @@ def _load(folder: Path) -> TranslationModel:
         )
     except (KeyError, TypeError, ValueError, InputError) as error:
         raise InputError(f"{folder / CONFIG}: damaged ({error})") from None
-    model = TranslationModel(made, vocabulary)
-    fill(model, _unpack(read_tensors(folder / WEIGHTS)), folder / WEIGHTS)
+    model = TranslationModel(model_config, vocabulary)
+    load_weights(model, _unpack(read_tensors(folder / WEIGHTS)), folder / WEIGHTS)
     if (folder / LENGTHS).exists():
         model.length_table = _length_table(folder / LENGTHS)
     return model
@@ -99,33 +97,56 @@ def save(model: TranslationModel, folder: Path, storage: str = "float32") -> Non
 def find(name: str | Path) -> Path:
     """The folder of a model: as given, bundled with this package, or fetched from the hub into its cache."""
     path = Path(name)
-    if path.is_dir():
-        return path
-    if (BUNDLED / path / CONFIG).exists():
+    if (BUNDLED / path / CONFIG).exists() and not (path / CONFIG).exists():
         return BUNDLED / path
-    if str(name).count("/") != 1 or str(name).startswith((".", "/", "~")):
-        raise unknown("model", str(name), [folder.parent.name for folder in sorted(BUNDLED.glob(f"*/{CONFIG}"))])
+    if path.is_dir():
+        return _check_model_folder(path)
+    if str(name).startswith((".", "/", "~")) or str(name).count("/") > 1:
+        raise InputError(f"{name}: no such folder")
+    if "/" not in str(name):
+        raise unknown("model", str(name), bundled_models())
+    return _fetch(str(name))
+
+
+def bundled_models() -> list[str]:
+    """Names of the models that come with this package."""
+    return [file.parent.name for file in sorted(BUNDLED.glob(f"*/{CONFIG}"))]
+
+
+def _check_model_folder(folder: Path) -> Path:
+    """An `InputError` for a folder that holds no model."""
+    if not (folder / CONFIG).exists():
+        if (folder / "model" / CONFIG).exists():
+            raise InputError(f"{folder}: is the folder of a run; its model is {folder / 'model'}")
+        raise InputError(f"{folder}: no model in this folder (it has no {CONFIG})")
+    return folder
+
+
+def _fetch(name: str) -> Path:
+    """The folder in the hub's cache that holds a model of that id."""
     from huggingface_hub import snapshot_download
 
-    wanted = ["*.json", "*.safetensors", "merges.txt"]  # `*` reaches into folders: learned orders come along
+    patterns = ["*.json", "*.safetensors", "merges.txt"]  # `*` reaches into folders: learned orders come along
     try:
-        return Path(snapshot_download(str(name), allow_patterns=wanted))
+        return Path(snapshot_download(name, allow_patterns=patterns))
     except Exception as error:  # the hub client raises its own, the network's and the file system's errors
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{name}: no such folder, and the hub did not give it ({reason})") from None
+        raise InputError(
+            f"{name}: there is no such folder, and it could not be fetched from the hub ({reason})"
+        ) from None
 
 
-def fill(model: TranslationModel, weights: dict[str, Tensor], file: Path) -> None:
+def load_weights(model: TranslationModel, weights: dict[str, Tensor], file: Path) -> None:
     """Load weights, with one line instead of a list of keys when they are not this model's."""
-    own = model.state_dict()
-    missing, surplus = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+    expected = model.state_dict()
+    missing, surplus = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
     if missing or surplus:
         detail = f"lacks {missing[0]}" if missing else f"has unknown {surplus[0]}"
         raise InputError(f"{file}: does not fit its config.json: {detail}")
     for key, tensor in weights.items():
-        if tensor.shape != own[key].shape:
-            found, expected = tuple(tensor.shape), tuple(own[key].shape)
-            raise InputError(f"{file}: does not fit its config.json: {key} is {found}, expected {expected}")
+        if tensor.shape != expected[key].shape:
+            shapes = f"{tuple(tensor.shape)}, expected {tuple(expected[key].shape)}"
+            raise InputError(f"{file}: does not fit its config.json: {key} is {shapes}")
     model.load_state_dict(weights)
 
 

@@ -1,8 +1,8 @@
 """Two Triton kernels for decoding on CUDA in half precision, where sentences are short and libraries expect long ones.
 
 The usual attention kernels work on blocks of 128 queries; a target has about twenty, and five sixths of the work is
-wasted. Adding and normalising in one pass reads and writes a third less. Neither has a gradient: training uses the
-libraries' own. Without Triton (it comes with torch for CUDA on Linux) decoding does, too.
+wasted. Adding and normalizing in one pass reads and writes a third less. Neither has a gradient: training uses the
+libraries' own. So does decoding where Triton is missing (it comes with torch for CUDA on Linux).
 """
 
 from functools import cache
@@ -11,10 +11,10 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-LONGEST = 256
-"""Segments up to this length are short."""
-SIZES = (16, 32, 64, 128)
-"""Heads of these sizes."""
+MAX_LENGTH = 256
+"""Segments up to this length are short enough for the attention kernel."""
+HEAD_SIZES = (16, 32, 64, 128)
+"""Head sizes that it supports."""
 
 
 @cache
@@ -23,28 +23,34 @@ def _installed() -> bool:
 
 
 def usable(tensor: Tensor) -> bool:
-    """Whether the kernels can run on this tensor here and now."""
+    """Whether the kernels can run on this tensor now."""
     half = tensor.dtype in (torch.bfloat16, torch.float16)
     return tensor.is_cuda and half and not torch.is_grad_enabled() and _installed()
 
 
 def attend_short(
-    query: Tensor, both: Tensor, query_offsets: Tensor, key_offsets: Tensor, longest_query: int, longest_key: int
+    query: Tensor,
+    keys_values: Tensor,
+    query_cu_seqlens: Tensor,
+    key_cu_seqlens: Tensor,
+    max_query_length: int,
+    max_key_length: int,
 ) -> Tensor:
     """Attention of segment i of the queries to segment i of the keys and values; all packed.
 
-    query: (tokens, heads, size), both: (tokens, 2, heads, size), offsets: (segments + 1,) int32
+    query: (tokens, heads, size), keys_values: (tokens, 2, heads, size), cu_seqlens: (segments + 1,) int32
     """
     from anyorder.models.triton_kernels import attention
 
     tokens, heads, size = query.shape
     out = torch.empty((tokens, heads, size), dtype=query.dtype, device=query.device)
-    block_q = min(64, max(16, _power(longest_query)))
-    block_k = min(64, max(16, _power(longest_key)))
-    grid = (len(query_offsets) - 1, heads, -(-longest_query // block_q))
+    block_q = min(64, max(16, _power(max_query_length)))
+    block_k = min(64, max(16, _power(max_key_length)))
+    grid = (len(query_cu_seqlens) - 1, heads, -(-max_query_length // block_q))
     attention[grid](
-        query, both, out, query_offsets, key_offsets,
-        query.stride(0), query.stride(1), both.stride(0), both.stride(1), both.stride(2), out.stride(0), out.stride(1),
+        query, keys_values, out, query_cu_seqlens, key_cu_seqlens,
+        query.stride(0), query.stride(1), keys_values.stride(0), keys_values.stride(1), keys_values.stride(2),
+        out.stride(0), out.stride(1),
         size**-0.5 * 1.4426950408889634,  # exponentials are powers of two there
         SIZE=size, BLOCK_Q=block_q, BLOCK_K=block_k, num_warps=2 if block_q <= 32 else 4,
     )  # fmt: skip
@@ -52,7 +58,7 @@ def attend_short(
 
 
 def add_norm(states: Tensor, change: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """The LayerNorm of `states + change`, both (rows, width)."""
+    """The LayerNorm of `states + change`, each (rows, hidden_size)."""
     from anyorder.models.triton_kernels import norm
 
     rows, width = states.shape

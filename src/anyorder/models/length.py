@@ -88,7 +88,7 @@ class LengthTable:
         """Falls back on the nearest source length that was seen, shifted."""
         rows = self.seen.get(direction)
         if not rows:
-            raise InputError(f"the model's table of lengths is empty for {direction}: use --length predicted or gold")
+            raise InputError(f"the model's table of lengths is empty for {direction}: use length predicted or gold")
         nearest = min(rows, key=lambda length: (abs(length - source), length))
         shift = source - nearest
         return [max(1, target + shift) for target in rows[nearest][:count]]

@@ -1,7 +1,7 @@
 """The XLM Transformer (Lample & Conneau 2019) on packed batches: post-LayerNorm, no causal mask, learned positions.
 
-It knows tokens, positions and languages, and asks a `AttentionPattern` who attends to whom. It does not know sentences, masks,
-orders or text.
+It knows tokens, positions and languages, and asks an `AttentionPattern` who attends to whom. It does not know
+sentences, masks, orders or text.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class TransformerConfig:
     num_layers: int = 6
     """Number of Transformer layers."""
     num_heads: int = 8
-    """Attention heads; must divide the width."""
+    """Attention heads; must divide the hidden size."""
     max_positions: int = 256
     """Longest sentence, delimiters included."""
     dropout: float = 0.1
@@ -37,13 +37,12 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         for name in ("hidden_size", "num_layers", "num_heads"):
-            check_number(f"--transformer.{name}", getattr(self, name), at_least=1)
-        check_number("--transformer.max_positions", self.max_positions, at_least=3)
-        check_number("--transformer.dropout", self.dropout, at_least=0, below=1)
+            check_number(name, getattr(self, name), at_least=1, config=TransformerConfig)
+        check_number("max_positions", self.max_positions, at_least=3, config=TransformerConfig)
+        check_number("dropout", self.dropout, at_least=0, below=1, config=TransformerConfig)
         if self.hidden_size % self.num_heads:
-            raise InputError(
-                f"--transformer.hidden-size {self.hidden_size} is not a multiple of {self.num_heads} heads"
-            )
+            message = f"{self.hidden_size} is not a multiple of {self.num_heads} heads"
+            raise InputError(message, "hidden_size", TransformerConfig)
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,9 @@ class Hidden:
     """What a forward pass returns."""
 
     last: Tensor
-    """(tokens, width), or (places, width) where only some positions were asked for."""
+    """(tokens, hidden_size), or (queries, hidden_size) where only some positions were asked for."""
     below: Tensor
-    """(tokens, width): the states that enter the last layer, known at every token."""
+    """(tokens, hidden_size): the states that enter the last layer, known at every token."""
 
 
 class Transformer(nn.Module):
@@ -81,13 +80,13 @@ class Transformer(nn.Module):
         pattern: AttentionPattern,
         at: QueryPositions | None = None,
     ) -> Hidden:
-        """tokens, positions, languages: (tokens,). With `at`, the last layer is computed at those places only."""
+        """tokens, positions, languages: (tokens,). With `at`, the last layer is computed at those positions only."""
         below = self.below_last(tokens, positions, languages, pattern)
         last = self.layers[-1](below, pattern, len(self.layers) - 1, at)
         return Hidden(last, below)
 
     def below_last(self, tokens: Tensor, positions: Tensor, languages: Tensor, pattern: AttentionPattern) -> Tensor:
-        """Everything but the last layer: (tokens, width)."""
+        """Everything but the last layer: (tokens, hidden_size)."""
         states = self.tokens(tokens) + self.positions(positions)
         if self.languages is not None:
             states = states + self.languages(languages)

@@ -1,6 +1,8 @@
 """The undirected translation model: Transformer, tied output layer, length predictor, vocabulary."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.data.packing import pack_sentences
-from anyorder.data.text import TextConfig
+from anyorder.data.packing import PackedBatch, pack_sentences, ranges
+from anyorder.data.text import Text, TextConfig
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
 from anyorder.models.attention import FullAttention, Segments, to_device
+from anyorder.models.base import Canvas, CanvasBatch
+from anyorder.models.context import CachedSourceContext, FullPairContext
 from anyorder.models.length import LengthPredictor, LengthTable, likely_lengths, pool
 from anyorder.models.transformer import Transformer, TransformerConfig, rowwise_linear
 
@@ -70,6 +74,89 @@ class TranslationModel(nn.Module):
     def device(self) -> torch.device:
         return self.output_bias.device
 
+    @property
+    def name(self) -> str:
+        """What it is called in records: the name of the folder it was loaded from."""
+        return self.path.name if self.path else ""
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
+    def mask_token(self) -> int:
+        return self.vocabulary.mask
+
+    @property
+    def allowed_tokens(self) -> np.ndarray:
+        """(vocab_size,) bool: everything but the special tokens, which come first."""
+        return np.arange(self.vocab_size) >= self.vocabulary.first_word
+
+    @property
+    def max_length(self) -> int:
+        """Subwords of a source or a target, delimiters not counted."""
+        return self.config.transformer.max_positions - 2
+
+    def languages(self, direction: str) -> tuple[str, str]:
+        """Source and target language of a direction such as `de-en`."""
+        source, target = self.config.direction(direction)
+        return self.config.languages[source], self.config.languages[target]
+
+    def blank_canvas(self, source: np.ndarray, length: int, direction: str, key: int = 0) -> Canvas:
+        """A target of `length` masks for a source."""
+        return Canvas(np.full(length, self.mask_token), source, direction, key)
+
+    def pack(self, canvases: Sequence[Canvas]) -> CanvasBatch:
+        languages = np.array([self.config.direction(canvas.task) for canvas in canvases])
+        sources = [np.zeros(0, np.int64) if canvas.source is None else canvas.source for canvas in canvases]
+        tokens = np.concatenate([canvas.tokens for canvas in canvases])
+        lengths = np.array([len(canvas.tokens) for canvas in canvases])
+        return self.pack_targets(
+            pack_sentences(sources, languages[:, 0], self.vocabulary.eos), lengths, languages[:, 1], tokens
+        )
+
+    def pack_targets(
+        self, sources: PackedBatch, lengths: np.ndarray, languages: np.ndarray, tokens: np.ndarray | None = None
+    ) -> CanvasBatch:
+        """Targets between two delimiters each.
+
+        Args:
+            sources: What they are conditioned on.
+            lengths: (B,) positions of each.
+            languages: (B,) the number of each target's language.
+            tokens: Their tokens end to end; masks if not given.
+        """
+        sizes = lengths + 2
+        packed = np.full(int(sizes.sum()), self.vocabulary.eos, np.int64)
+        starts = np.cumsum(sizes) - sizes + 1
+        packed[ranges(starts, lengths)] = self.mask_token if tokens is None else tokens
+        targets = PackedBatch(packed, ranges(np.zeros_like(sizes), sizes), np.repeat(languages, sizes), sizes)
+        return CanvasBatch(targets, starts, lengths, sources)
+
+    def context(self, batch: CanvasBatch) -> CachedSourceContext | FullPairContext:
+        assert batch.sources is not None
+        kind = FullPairContext if self.config.transformer.source_sees_target else CachedSourceContext
+        return kind(self, batch.sources, batch.packed)
+
+    def words(self, texts: Sequence[str], language: str) -> list[str]:
+        """Plain sentences as lines of words separated by spaces."""
+        text = self._text[language]
+        return [text.words(line) for line in texts]
+
+    def encode(self, texts: Sequence[str], language: str) -> list[np.ndarray]:
+        """Subword ids of plain sentences, without delimiters."""
+        return [np.array(ids, np.int64) for ids in self.vocabulary.encode(self.words(texts, language))]
+
+    def to_tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+        return self.vocabulary.pieces(ids)
+
+    def to_text(self, ids: Sequence[int] | np.ndarray, task: str) -> str:
+        return self._text[self.languages(task)[1]].sentence(self.vocabulary.words(ids))
+
+    @cached_property
+    def _text(self) -> dict[str, Text]:
+        return {language: Text(language, self.config.text) for language in self.config.languages}
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of all tokens, in float32 when decoding: half precision would tie the best ones. (places, tokens)"""
         weight = self.transformer.tokens.weight
@@ -82,7 +169,7 @@ class TranslationModel(nn.Module):
         return F.linear(hidden, weight, self.output_bias).float()
 
     def forward_flops(self, run: float, last: float, predicted: float) -> float:
-        """Multiplications of a forward pass: tokens that run, those that enter the last layer, those predicted."""
+        """Multiply-adds of a forward pass: tokens that run, those that enter the last layer, those predicted."""
         size = self.config.transformer
         everywhere = (12 * (size.num_layers - 1) + 2) * run + 10 * last
         return float(everywhere * size.hidden_size**2 + predicted * self.config.vocab_size * size.hidden_size)
@@ -91,7 +178,7 @@ class TranslationModel(nn.Module):
     def predict_lengths(self, sources: list[np.ndarray], direction: str, count: int) -> list[list[int]]:
         """The `count` most likely target lengths for each source, best first."""
         if not self.config.predicts_length:
-            raise InputError("this model has no trained length predictor: give the lengths (--length gold) or train it")
+            raise InputError("this model has no trained length predictor: use length gold, or train it")
         source_language, target_language = self.config.direction(direction)
         row = pack_sentences(sources, np.full(len(sources), source_language), self.vocabulary.eos)
         device = self.device

@@ -6,17 +6,17 @@ import triton.language as tl
 
 @triton.jit
 def attention(
-    query, both, out, query_offsets, key_offsets,
-    query_row, query_head, both_row, both_half, both_head, out_row, out_head,
+    query, keys_values, out, query_cu_seqlens, key_cu_seqlens,
+    query_row, query_head, kv_row, kv_half, kv_head, out_row, out_head,
     scale,
     SIZE: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     segment, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    first_query = tl.load(query_offsets + segment)
-    queries = tl.load(query_offsets + segment + 1) - first_query
+    first_query = tl.load(query_cu_seqlens + segment)
+    queries = tl.load(query_cu_seqlens + segment + 1) - first_query
     if block * BLOCK_Q < queries:
-        first_key = tl.load(key_offsets + segment)
-        keys = tl.load(key_offsets + segment + 1) - first_key
+        first_key = tl.load(key_cu_seqlens + segment)
+        keys = tl.load(key_cu_seqlens + segment + 1) - first_key
         column = tl.arange(0, SIZE)
         row = block * BLOCK_Q + tl.arange(0, BLOCK_Q)
         real_row = row[:, None] < queries
@@ -28,9 +28,9 @@ def attention(
         for start in range(0, keys, BLOCK_K):
             place = start + tl.arange(0, BLOCK_K)
             real = place < keys
-            key_at = (first_key + place).to(tl.int64)[:, None] * both_row + head * both_head + column[None, :]
-            k = tl.load(both + key_at, mask=real[:, None], other=0.0)
-            v = tl.load(both + both_half + key_at, mask=real[:, None], other=0.0)
+            key_at = (first_key + place).to(tl.int64)[:, None] * kv_row + head * kv_head + column[None, :]
+            k = tl.load(keys_values + key_at, mask=real[:, None], other=0.0)
+            v = tl.load(keys_values + kv_half + key_at, mask=real[:, None], other=0.0)
             scores = tl.dot(q, tl.trans(k)) * scale
             scores = tl.where(real[None, :], scores, -1e30)
             now = tl.maximum(highest, tl.max(scores, 1))
@@ -53,9 +53,9 @@ def norm(
     x = tl.load(states + row * states_row + column, mask=real, other=0.0).to(tl.float32)
     x += tl.load(change + row * change_row + column, mask=real, other=0.0).to(tl.float32)
     mean = tl.sum(x, 0) / width
-    centred = tl.where(real, x - mean, 0.0)
-    deviation = tl.sqrt(tl.sum(centred * centred, 0) / width + epsilon)
+    centered = tl.where(real, x - mean, 0.0)
+    deviation = tl.sqrt(tl.sum(centered * centered, 0) / width + epsilon)
     scale = tl.load(weight + column, mask=real, other=0.0).to(tl.float32)
     shift = tl.load(bias + column, mask=real, other=0.0).to(tl.float32)
-    y = centred / deviation * scale + shift
+    y = centered / deviation * scale + shift
     tl.store(out + row * out_row + column, y.to(out.dtype.element_ty), mask=real)

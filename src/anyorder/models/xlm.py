@@ -10,7 +10,7 @@ from anyorder.data.text import TextConfig
 from anyorder.data.vocabulary import FILE, Vocabulary
 from anyorder.errors import InputError
 from anyorder.files import read_json, read_tensors
-from anyorder.models.checkpoint import WEIGHTS, fill
+from anyorder.models.checkpoint import WEIGHTS, load_weights
 from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import ModelConfig, TranslationModel
 
@@ -22,7 +22,7 @@ def load_xlm(folder: Path, config: dict[str, Any]) -> TranslationModel:
             raise InputError(f"{folder / 'config.json'}: {key} = {config[key]}; only masked XLM models are undirected")
     weights = _rename(read_tensors(folder / WEIGHTS), config["n_layers"])
     languages = _languages(config)
-    made = ModelConfig(
+    model_config = ModelConfig(
         transformer=TransformerConfig(
             hidden_size=config["emb_dim"],
             num_layers=config["n_layers"],
@@ -38,10 +38,10 @@ def load_xlm(folder: Path, config: dict[str, Any]) -> TranslationModel:
         language_embeddings="transformer.languages.weight" in weights,
         predicts_length=False,
     )
-    vocabulary = _vocabulary(folder, made.vocab_size)
-    model = TranslationModel(made, vocabulary)
+    vocabulary = _vocabulary(folder, model_config.vocab_size)
+    model = TranslationModel(model_config, vocabulary)
     untrained = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("length.")}
-    fill(model, {**weights, **untrained}, folder / WEIGHTS)
+    load_weights(model, {**weights, **untrained}, folder / WEIGHTS)
     return model
 
 

@@ -1,6 +1,6 @@
 """What an order is: a score for every position that may be filled now. Orders are found by name, options in the name.
 
-An order never fills anything and never counts steps; how many positions a step fills is the budget's business.
+An order never fills anything and never counts steps; how many positions a step fills is the schedule's business.
 """
 
 import math
@@ -8,46 +8,50 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from anyorder.errors import InputError, unknown
 from anyorder.models.attention import Segments
-from anyorder.models.translation import TranslationModel
+from anyorder.models.base import AllowedTokens
+
+if TYPE_CHECKING:
+    from anyorder.models.translation import TranslationModel
 
 Needs = Literal["nothing", "hidden", "logits", "both"]
+_EVERY_TOKEN = AllowedTokens(np.ones(1, bool), torch.device("cpu"))
 
 
 @dataclass(frozen=True)
 class State:
-    """What an order may look at: B sentences, padded to T positions, some of them still masked."""
+    """What an order may look at: B sequences, padded to T positions, some of them still masked."""
 
     masked: Tensor
     """(B, T) bool: true where a position may be filled."""
     lengths: Tensor
     """(B,) int64"""
     keys: Tensor
-    """(B,) int64: a number that belongs to the sentence and the seed, for orders that draw hash_uniform."""
+    """(B,) int64: a number that belongs to the sentence and the seed, for random orders."""
     step: int
     """From 1."""
     where: Tensor | None = None
     """(M,) int64: the masked positions as indices into the flattened (B, T); `hidden` and `logits` follow it."""
     segments: Segments | None = None
-    """How many of them lie in each sentence."""
+    """How many of them lie in each sequence."""
     tokens: Tensor | None = None
     """(B, T) int64: what stands there now, for orders that need `hidden` or `logits`."""
     hidden: Tensor | None = None
-    """(M, width), for orders that need it."""
+    """(M, hidden_size), for orders that need it."""
     logits: Tensor | None = None
-    """(M, tokens) float32, for orders that need it."""
+    """(M, vocab_size) float32, for orders that need it."""
     opening: Tensor | None = None
-    """(B, width): the hidden state of the delimiter before each target, for orders that want it."""
-    mask: int = 0
-    """The id of the mask token."""
-    first_word: int = 0
-    """Smaller ids are special tokens, which are never emitted."""
+    """(B, hidden_size): the hidden state of the delimiter before each canvas, for orders that need it."""
+    mask_token: int = 0
+    allowed: AllowedTokens = _EVERY_TOKEN
+    """The tokens that may be filled in."""
 
     @property
     def positions(self) -> Tensor:
@@ -66,8 +70,10 @@ class Order(ABC):
     """One way to decide what is filled next."""
 
     needs: Needs = "nothing"
-    wants_opening: bool = False
-    name: str
+    """What of the model it looks at."""
+    needs_opening: bool = False
+    """Whether it looks at the hidden state of the delimiter before the canvas."""
+    name: str = ""
     """As the user wrote it: it names the order in tables and signatures."""
 
     @classmethod
@@ -88,47 +94,82 @@ class Order(ABC):
             names = ", ".join(signature(cls).parameters)
             raise InputError(f"it has no such option ({f'only {names}' if names else 'nor any other'})") from None
 
-    def bind(self, model: TranslationModel, direction: str) -> "Order":
+    def bind(self, model: "TranslationModel", direction: str) -> "Order":
         """The order as it decodes with this model in this direction; most are the same for all."""
         return self
 
     @property
     def identity(self) -> str:
         """What signatures call it: its name, and whatever else decides what it does."""
-        return self.name
+        return self.name or type(self).__name__
 
     @abstractmethod
     def scores(self, state: State) -> Tensor:
         """(B, T) float: the highest is filled first, ties go left. What is not masked is ignored."""
 
 
-REGISTRY: dict[str, type[Order]] = {}
+class FunctionOrder(Order):
+    """A plain function of the state as an order."""
+
+    def __init__(self, function: Callable[[State], Tensor], needs: Needs):
+        self._function = function
+        self.needs = needs
+
+    def scores(self, state: State) -> Tensor:
+        return self._function(state)
 
 
-def register(name: str) -> Callable[[type[Order]], type[Order]]:
-    """Class decorator: the order is found under this name, its constructor's arguments are its options."""
+ORDERS: dict[str, type[Order]] = {}
+"""Orders by name."""
 
-    def add(kind: type[Order]) -> type[Order]:
-        REGISTRY[name] = kind
-        return kind
+OrderOrFunction = TypeVar("OrderOrFunction", bound=Callable[..., Any])
+
+
+def register_order(name: str, needs: Needs = "nothing") -> Callable[[OrderOrFunction], OrderOrFunction]:
+    """Decorator: the order is found under this name, in Python and on the command line.
+
+    It goes on a subclass of `Order`, whose constructor's arguments are the options in the name, or on a plain function
+    from a `State` to scores (B, T).
+
+    Args:
+        name: What users write.
+        needs: For functions, what of the model they look at; classes say it themselves.
+    """
+
+    def add(order: OrderOrFunction) -> OrderOrFunction:
+        is_class = isinstance(order, type) and issubclass(order, Order)
+        ORDERS[name] = cast(type[Order], order) if is_class else _class_of(order, needs)
+        return order
 
     return add
 
 
-def make_order(name: str) -> Order:
+def _class_of(function: Callable[[State], Tensor], needs: Needs) -> type[Order]:
+    class Registered(FunctionOrder):
+        def __init__(self) -> None:
+            super().__init__(function, needs)
+
+    Registered.__doc__ = function.__doc__
+    Registered.needs = needs
+    return Registered
+
+
+def make_order(name: str | Order) -> Order:
     """The order of that name: `margin`, `outer-in:stride=2`, `easy-first:logp=1,negent=0.9`, `learned:PATH`."""
+    if isinstance(name, Order):
+        return name
     base, _, rest = name.strip().partition(":")
-    if base not in REGISTRY:
-        raise unknown("order", base, sorted(REGISTRY))
+    if base not in ORDERS:
+        raise unknown("order", base, sorted(ORDERS))
     try:
-        order = REGISTRY[base].parse(rest)
+        order = ORDERS[base].parse(rest)
     except InputError as error:
         raise InputError(f"order '{name.strip()}': {error}") from None
     order.name = name.strip()
     return order
 
 
-def split_orders(names: str, option: str = "") -> list[str]:
+def split_orders(names: str) -> list[str]:
     """A comma-separated list in which an order's own options may contain commas.
 
     >>> split_orders("left-to-right,easy-first:logp=1,negent=0.9,margin")
@@ -141,5 +182,5 @@ def split_orders(names: str, option: str = "") -> list[str]:
         else:
             found.append(part)
     if not found:
-        raise InputError(f"{option}: no order given".lstrip(": "))
+        raise InputError("no order is given")
     return found

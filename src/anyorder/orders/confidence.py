@@ -1,11 +1,11 @@
-"""Orders that look at the model's own predictions at the masked positions."""
+"""Orders that look at the model's own predictions at the masked positions. They know no tokens and no positions."""
 
 from abc import abstractmethod
 
 import torch
 from torch import Tensor
 
-from anyorder.orders.base import Order, State, register
+from anyorder.orders.base import Order, State, register_order
 
 
 class Confidence(Order):
@@ -19,30 +19,30 @@ class Confidence(Order):
 
     @abstractmethod
     def confidence(self, logits: Tensor, state: State) -> Tensor:
-        """(M, tokens) to (M,)."""
+        """(M, vocab_size) to (M,)."""
 
 
-@register("max-prob")
+@register_order("max-prob")
 class MaxProb(Confidence):
     """Where the best word is most probable."""
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
-        return logits[:, state.first_word :].amax(-1) - logits.logsumexp(-1)
+        return state.allowed.restrict(logits).amax(-1) - logits.logsumexp(-1)
 
 
-@register("margin")
+@register_order("margin")
 class Margin(Confidence):
     """Where the best word is furthest ahead of the second best, in probability."""
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
-        words = logits[:, state.first_word :]
+        words = state.allowed.restrict(logits)
         best, index = words.max(-1, keepdim=True)
         second = words.scatter(-1, index, -torch.inf).amax(-1)
         total = logits.logsumexp(-1)
         return (best.squeeze(-1) - total).exp() - (second - total).exp()
 
 
-@register("entropy")
+@register_order("entropy")
 class Entropy(Confidence):
     """Where the distribution has the least entropy."""
 
@@ -50,28 +50,28 @@ class Entropy(Confidence):
         return -entropy(logits)
 
 
-@register("least-to-most")
+@register_order("least-to-most")
 class LeastToMost(Confidence):
     """Where the token that stands there now, the mask, is least likely (paper, section 4.2)."""
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
-        return logits.logsumexp(-1) - logits[:, state.mask]
+        return logits.logsumexp(-1) - logits[:, state.mask_token]
 
 
-@register("easy-first")
+@register_order("easy-first")
 class EasyFirst(Confidence):
-    """logp * (-log p(mask)) + negent * (-H): unlikely masks where the model is sure (paper, section 4.2)."""
+    """logp * (-log p(mask)) + negent * (-H): unlikely masks where the model is confident (paper, section 4.2)."""
 
     def __init__(self, logp: float = 1.0, negent: float = 1.0):
         self.logp = logp
         self.negent = negent
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
-        unlikely = logits.logsumexp(-1) - logits[:, state.mask]
+        unlikely = logits.logsumexp(-1) - logits[:, state.mask_token]
         return self.logp * unlikely - self.negent * entropy(logits)
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """In nats. (M, tokens) to (M,)"""
+    """In nats. (M, vocab_size) to (M,)"""
     logp = logits.log_softmax(-1)
     return -(logp.exp() * logp).sum(-1)

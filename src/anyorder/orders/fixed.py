@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import InputError
-from anyorder.orders.base import Order, State, register
+from anyorder.orders.base import Order, State, register_order
 
 
-@register("left-to-right")
+@register_order("left-to-right")
 class LeftToRight(Order):
     """First position first."""
 
@@ -15,7 +15,7 @@ class LeftToRight(Order):
         return -state.positions.float().expand(state.masked.shape)
 
 
-@register("right-to-left")
+@register_order("right-to-left")
 class RightToLeft(Order):
     """Last position first."""
 
@@ -23,7 +23,7 @@ class RightToLeft(Order):
         return state.positions.float().expand(state.masked.shape)
 
 
-@register("outer-in")
+@register_order("outer-in")
 class OuterIn(Order):
     """The leftmost `stride` positions, the rightmost `stride`, the next ones from the left, and so on inwards.
 
@@ -44,7 +44,7 @@ class OuterIn(Order):
         return -torch.minimum(turn_left, turn_right).float()
 
 
-@register("uniform")
+@register_order("uniform")
 class Uniform(Order):
     """Any order as likely as any other; the same one for the same sentence, length and seed."""
 
@@ -56,7 +56,7 @@ _GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as a signed integer
 
 
 def hash_uniform(keys: Tensor, numbers: Tensor) -> Tensor:
-    """(B,) keys and (T,) numbers to (B, T) floats in [0, 1) that look random (splitmix64), alike on every device."""
+    """(B,) keys and (T,) numbers hashed to (B, T) floats in [0, 1) by splitmix64, the same on every device."""
     numbers = keys[:, None] + numbers * _GOLDEN
     for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
         numbers = (numbers ^ ((numbers >> shift) & ((1 << (64 - shift)) - 1))) * factor

@@ -1,14 +1,20 @@
-"""Figures for papers and talks, drawn from the JSON of an analysis. Knows matplotlib, which is an optional extra."""
+"""Figures for papers and talks, from an analysis or its JSON. Needs matplotlib, which is an optional extra.
+
+    plot_heat_maps(anyorder.analyze(systems), "heat.png")
+
+Measures nothing by itself.
+"""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
+from anyorder.analysis.results import Analysis
 from anyorder.errors import InputError
 
-MAIN = (
+MAIN_METRICS = (
     "kendall left-to-right",
     "kendall outer-in",
     "edge share",
@@ -23,7 +29,7 @@ MAIN = (
     "repetition rate",
     "frequency correlation",
 )
-"""What the chart of figures shows, where the analysis has it."""
+"""The metrics of the chart, as far as the analysis has them."""
 INK, ACCENT, BAND, NULL = "#1d1e22", "#3d4fb8", "#dcdcd6", "#85878d"
 _STYLE = {
     "font.family": "sans-serif",
@@ -43,47 +49,111 @@ _STYLE = {
     "ytick.labelcolor": INK,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
-    "pdf.fonttype": 42,  # fonts inside, as letters
-    "svg.fonttype": "path",  # letters as outlines: the same on every machine
+    "pdf.fonttype": 42,  # embeds fonts as text
+    "svg.fonttype": "path",  # outlines, which look the same on every machine
     "svg.hashsalt": "anyorder",
 }
-_UNDATED: dict[str, dict[str, None]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
+_NO_DATE: dict[str, dict[str, None]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
+"""Metadata by format: without a date, the same analysis gives the same file."""
 
 
-def figures(analysis: Mapping[str, Any], folder: Path, formats: Sequence[str] = ("pdf", "svg", "png")) -> list[Path]:
-    """Writes `heatmaps`, `figures` and `jumps` in every format; returns the files. Leaves out what was not measured."""
+def plot_heat_maps(analysis: Analysis | Mapping[str, Any], file: str | Path | None = None) -> Any:
+    """Heat maps: at which time (downward) which part of the sentence (rightward) is filled, one map per system.
+
+    Args:
+        analysis: What `anyorder.analyze` returned, or the content of the file that `anyorder analyze --json` wrote.
+        file: Also save the figure there, as .pdf, .svg or .png.
+
+    Returns:
+        A matplotlib figure.
+    """
+    return _plot(_draw_heat_maps, analysis, file)
+
+
+def plot_metrics(analysis: Analysis | Mapping[str, Any], file: str | Path | None = None) -> Any:
+    """The main metrics with 95% intervals, in front of what random orders of the same lengths give.
+
+    For arguments and result see `plot_heat_maps`.
+    """
+    return _plot(_draw_metrics, analysis, file)
+
+
+def plot_jumps(analysis: Analysis | Mapping[str, Any], file: str | Path | None = None) -> Any:
+    """Histograms of the jumps from each filled position to the next one, one per system.
+
+    For arguments and result see `plot_heat_maps`.
+    """
+    return _plot(_draw_jumps, analysis, file)
+
+
+def plot_all(
+    analysis: Analysis | Mapping[str, Any], folder: str | Path, formats: Sequence[str] = ("pdf", "svg", "png")
+) -> list[Path]:
+    """Save all figures in every format: `heatmaps`, `figures` (the metrics) and `jumps`.
+
+    Leaves out what was not measured, and returns the files.
+    """
     for name in formats:
-        if name not in _UNDATED:
-            raise InputError(f"figures in '{name}' are not made (known: {', '.join(_UNDATED)})")
-    systems = [system for system in analysis.get("systems") or [] if system]
-    made: list[Path] = []
-    with _matplotlib():
-        drawn = {"heatmaps": heat_maps(systems), "figures": dot_chart(systems), "jumps": jump_histogram(systems)}
-        for name, figure in drawn.items():
+        _check_format(name)
+    files: list[Path] = []
+    with _style():
+        drawings = {"heatmaps": _draw_heat_maps, "figures": _draw_metrics, "jumps": _draw_jumps}
+        for name, draw in drawings.items():
+            figure = draw(_systems(analysis))
             if figure is None:
                 continue
-            folder.mkdir(parents=True, exist_ok=True)
+            Path(folder).mkdir(parents=True, exist_ok=True)
             for ending in formats:
-                made.append(folder / f"{name}.{ending}")
-                figure.savefig(made[-1], dpi=300, metadata=_UNDATED[ending])
-    return made
+                files.append(Path(folder) / f"{name}.{ending}")
+                _save(figure, files[-1])
+    return files
 
 
-def heat_maps(systems: Sequence[Mapping[str, Any]]) -> Any:
-    """When (downwards) which part of the sentence (rightwards) is filled, one map a system, all on one scale."""
+def _plot(
+    draw: Callable[[Sequence[Mapping[str, Any]]], Any],
+    analysis: Analysis | Mapping[str, Any],
+    file: str | Path | None,
+) -> Any:
+    if file is not None:
+        _check_format(Path(file).suffix.removeprefix("."))
+    with _style():
+        figure = draw(_systems(analysis))
+        if figure is None:
+            raise InputError("the analysis does not hold what this figure shows")
+        if file is not None:
+            _save(figure, Path(file))
+    return figure
+
+
+def _systems(analysis: Analysis | Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    record = analysis.as_json() if isinstance(analysis, Analysis) else analysis
+    return [system for system in record.get("systems") or [] if system]
+
+
+def _check_format(name: str) -> None:
+    if name not in _NO_DATE:
+        raise InputError(f"unknown figure format '{name}' (known: {', '.join(_NO_DATE)})")
+
+
+def _save(figure: Any, file: Path) -> None:
+    figure.savefig(file, dpi=300, metadata=_NO_DATE[file.suffix.removeprefix(".")])
+
+
+def _draw_heat_maps(systems: Sequence[Mapping[str, Any]]) -> Any:
+    """One map per system, all on the same scale."""
     from matplotlib.colors import ListedColormap, PowerNorm
 
     shown = [system for system in systems if (system.get("positions") or {}).get("share")]
     if not shown:
         return None
-    most = max(max(map(max, system["positions"]["share"])) for system in shown)
-    # From paper white to the dark end; the square root keeps both a strict order and a spread one visible.
-    colours = ListedColormap([_towards_white(scale(1 - i / 255), 1 - min(1.0, i / 64)) for i in range(256)])
+    largest = max(max(map(max, system["positions"]["share"])) for system in shown)
+    # From white to the dark end; the square root keeps both strict and loose orders visible.
+    colors = ListedColormap([_toward_white(color_scale(1 - i / 255), 1 - min(1.0, i / 64)) for i in range(256)])
     figure, grid = _grid(len(shown), columns=3, width=2.1, height=2.15)
     image = None
     for axes, system in zip(grid, shown, strict=True):
         image = axes.imshow(
-            system["positions"]["share"], cmap=colours, norm=PowerNorm(0.5, 0, most), extent=(0, 1, 1, 0),
+            system["positions"]["share"], cmap=colors, norm=PowerNorm(0.5, 0, largest), extent=(0, 1, 1, 0),
             interpolation="nearest",
         )  # fmt: skip
         axes.set_title(system["name"])
@@ -94,18 +164,19 @@ def heat_maps(systems: Sequence[Mapping[str, Any]]) -> Any:
     return figure
 
 
-def dot_chart(systems: Sequence[Mapping[str, Any]], names: Sequence[str] = MAIN) -> Any:
-    """Figures with 95% intervals; the band and tick behind are random orders of the same lengths."""
-    of = {
-        name: [(system["name"], (system.get("figures") or {}).get(name) or {}) for system in systems] for name in names
+def _draw_metrics(systems: Sequence[Mapping[str, Any]]) -> Any:
+    """Dots with 95% intervals; the band and the tick behind them are random orders of the same lengths."""
+    by_name = {
+        name: [(system["name"], (system.get("figures") or {}).get(name) or {}) for system in systems]
+        for name in MAIN_METRICS
     }
-    shown = [name for name in names if any(_known(figure.get("value")) for _, figure in of[name])]
+    shown = [name for name in MAIN_METRICS if any(_is_known(metric.get("value")) for _, metric in by_name[name])]
     if not shown:
         return None
     figure, grid = _grid(len(shown), columns=3, width=2.2, height=0.55 + 0.16 * len(systems))
     for axes, name in zip(grid, shown, strict=True):
         axes.set_title(name)
-        axes.set_yticks(range(len(systems)), [system for system, _ in of[name]])
+        axes.set_yticks(range(len(systems)), [system for system, _ in by_name[name]])
         axes.set_ylim(len(systems) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.label_outer(remove_inner_ticks=False)
@@ -113,27 +184,28 @@ def dot_chart(systems: Sequence[Mapping[str, Any]], names: Sequence[str] = MAIN)
         axes.grid(axis="x", color=BAND, linewidth=0.5)
         axes.set_axisbelow(True)
         axes.spines["left"].set_visible(False)
-        for row, (_, told) in enumerate(of[name]):
-            if _known(told.get("null_low")) and _known(told.get("null_high")):
-                axes.barh(row, told["null_high"] - told["null_low"], left=told["null_low"], height=0.7, color=BAND)
-            if _known(told.get("null")):
-                axes.plot([told["null"]] * 2, [row - 0.35, row + 0.35], color=NULL, linewidth=0.9)
-            if _known(told.get("low")) and _known(told.get("high")):
-                axes.plot([told["low"], told["high"]], [row, row], color=ACCENT, linewidth=1.6, solid_capstyle="round")
-            if _known(told.get("value")):
+        for row, (_, metric) in enumerate(by_name[name]):
+            low, high, null_low, null_high = (metric.get(key) for key in ("low", "high", "null_low", "null_high"))
+            if _is_known(null_low) and _is_known(null_high):
+                axes.barh(row, null_high - null_low, left=null_low, height=0.7, color=BAND)
+            if _is_known(metric.get("null")):
+                axes.plot([metric["null"]] * 2, [row - 0.35, row + 0.35], color=NULL, linewidth=0.9)
+            if _is_known(low) and _is_known(high):
+                axes.plot([low, high], [row, row], color=ACCENT, linewidth=1.6, solid_capstyle="round")
+            if _is_known(metric.get("value")):
                 axes.plot(
-                    told["value"], row, "o", color=ACCENT, markersize=4, markeredgecolor="white", markeredgewidth=0.5
+                    metric["value"], row, "o", color=ACCENT, markersize=4, markeredgecolor="white", markeredgewidth=0.5
                 )
         if name.startswith(("kendall", "spearman")) or "correlation" in name:
             axes.set_xlim(-1.08, 1.08)
         else:
             left, right = axes.get_xlim()
-            axes.set_xlim(min(left, -0.04 * right), right)  # a distance means something from nought on
+            axes.set_xlim(min(left, -0.04 * right), right)  # shares and distances start at zero
     return figure
 
 
-def jump_histogram(systems: Sequence[Mapping[str, Any]]) -> Any:
-    """How far, and to which side, from each position to the one filled next."""
+def _draw_jumps(systems: Sequence[Mapping[str, Any]]) -> Any:
+    """One histogram per system."""
     shown = [system for system in systems if system.get("jumps")]
     if not shown:
         return None
@@ -148,10 +220,10 @@ def jump_histogram(systems: Sequence[Mapping[str, Any]]) -> Any:
     return figure
 
 
-def scale(t: float) -> tuple[float, float, float]:
-    """The page's sequential colours (`page/colour.js`): even lightness through OKLCH, dark indigo to pale yellow.
+def color_scale(t: float) -> tuple[float, float, float]:
+    """The sequential colors of the web page: even lightness through OKLCH, from dark indigo (0) to pale yellow (1).
 
-    >>> [round(255 * x) for x in scale(0)]
+    >>> [round(255 * x) for x in color_scale(0)]
     [58, 37, 117]
     """
     lightness, chroma, hue = 0.34 + 0.6 * t, 0.094 + 0.036 * (2 * t - 1) ** 2, math.radians(290 - 185 * t)
@@ -171,12 +243,12 @@ def _gamma(linear: float) -> float:
     return 12.92 * linear if linear <= 0.0031308 else 1.055 * linear ** (1 / 2.4) - 0.055
 
 
-def _towards_white(colour: tuple[float, float, float], part: float) -> tuple[float, float, float]:
-    red, green, blue = (x + (1 - x) * part for x in colour)
+def _toward_white(color: tuple[float, float, float], share: float) -> tuple[float, float, float]:
+    red, green, blue = (x + (1 - x) * share for x in color)
     return red, green, blue
 
 
-def _known(value: float | None) -> bool:
+def _is_known(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
@@ -191,8 +263,8 @@ def _grid(count: int, columns: int, width: float, height: float) -> tuple[Any, l
 
 
 @contextmanager
-def _matplotlib() -> Iterator[None]:
-    """The style of these figures, for as long as they are drawn."""
+def _style() -> Iterator[None]:
+    """The style of these figures, while they are drawn."""
     try:
         from matplotlib import rc_context
     except ImportError:

@@ -1,69 +1,74 @@
-"""What an evaluation and an analysis show, as sheets of cells: the terminal prints them, papers take them over."""
+"""What an evaluation and an analysis show, as tables of cells. Knows neither the terminal nor LaTeX."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anyorder.analysis.analyze import Analysis, Metric
 from anyorder.analysis.order_metrics import LABELS
-from anyorder.evaluation.evaluate import Evaluation, Score
+from anyorder.analysis.results import Analysis, Metric
+from anyorder.evaluation.evaluate import Evaluation
 
 
 @dataclass(frozen=True)
 class Cell:
     text: str
     spread: str = ""
-    """Half of the interval around it."""
+    """Half the width of its 95% interval."""
     best: bool = False
-    """Of its column."""
+    """Whether it is the best of its column."""
 
 
 @dataclass(frozen=True)
 class Column:
     heading: str
     cells: Sequence[Cell]
-    about: str = ""
-    """What is compared or measured, where the heading alone does not tell."""
+    detail: str = ""
+    """What is compared or measured, where the heading alone does not say it."""
 
 
 @dataclass(frozen=True)
 class TableData:
-    """Groups of columns beside names."""
+    """Rows with names, and groups of columns."""
 
     title: str
     head: str
-    """What the names are."""
+    """The heading of the names."""
     names: Sequence[str]
     groups: Mapping[str, Sequence[Column]]
-    """By what they share, such as a length limit."""
-    last_is_chance: bool = False
-    """The last row is what random orders give."""
+    """By what their columns have in common, such as a length limit."""
+    last_is_random: bool = False
+    """Whether the last row is what random orders give."""
 
 
-def evaluation_sheet(evaluation: Evaluation, speed: bool = True) -> TableData:
-    """One row an order, one group of columns a length limit; with the machine's speed, which is nothing for a paper."""
-    orders = list(dict.fromkeys(row.order for row in evaluation.rows))
+def evaluation_table(evaluation: Evaluation, speed: bool = True) -> TableData:
+    """One row per system, one group of columns per length limit; decoding speed is left out for papers."""
+    rows = {(row.system, row.max_length): row for row in evaluation.rows}
+    systems = list(dict.fromkeys(row.system for row in evaluation.rows))
     limits = list(dict.fromkeys(row.max_length for row in evaluation.rows))
-    of: dict[tuple[str, int | None], Score] = {(row.order, row.max_length): row for row in evaluation.rows}
-    counts = "; ".join(f"{_limit(limit)}: {_number_of(of[orders[0], limit].sentences, 'sentence')}" for limit in limits)
-    against = [order for order in orders if any(order in row.p_values for row in evaluation.rows)]
-    compared = f", p-values against {', '.join(against)}" if against else ""
+    baselines = [system for system in systems if any(system in row.p_values for row in evaluation.rows)]
     groups: dict[str, Sequence[Column]] = {}
     for limit in limits:
-        rows = [of[order, limit] for order in orders]
-        bleu = [f"{row.bleu:.2f}" for row in rows]
-        best = max(bleu, key=float) if len(rows) > 1 else None
+        scores = [rows[system, limit] for system in systems]
+        bleu = [f"{score.bleu:.2f}" for score in scores]
+        best = max(bleu, key=float) if len(scores) > 1 else None
         group = [
-            Column("BLEU", [Cell(shown, best=shown == best) for shown in bleu], _limit(limit)),
-            Column("chrF", [Cell(f"{row.chrf:.1f}") for row in rows]),
+            Column("BLEU", [Cell(text, best=text == best) for text in bleu], _limit_text(limit)),
+            Column("chrF", [Cell(f"{score.chrf:.1f}") for score in scores]),
         ]
-        for one in against:
-            p_values = [Cell(f"{row.p_values[one]:.3f}" if one in row.p_values else "–") for row in rows]
-            group.append(Column("p", p_values, "" if len(against) == 1 else one))
-        if speed:
-            speeds = [Cell(f"{row.sentences / row.seconds:,.0f}" if row.seconds else "") for row in rows]
+        for baseline in baselines:
+            values = (score.p_values.get(baseline) for score in scores)
+            cells = [Cell("–" if value is None else f"{value:.3f}") for value in values]
+            group.append(Column("p", cells, "" if len(baselines) == 1 else baseline))
+        if speed and any(score.seconds for score in scores):
+            speeds = [Cell(f"{score.sentences / score.seconds:,.0f}" if score.seconds else "") for score in scores]
             group.append(Column("sent/s", speeds))
-        groups[_limit(limit)] = group
-    return TableData(f"{evaluation.direction}{compared} ({counts})", "order", orders, groups)
+        groups[_limit_text(limit)] = group
+    counts = "; ".join(
+        f"{_limit_text(limit)}: {_count_text(rows[systems[0], limit].sentences, 'sentence')}" for limit in limits
+    )
+    compared = f"p-values against {', '.join(baselines)}" if baselines else ""
+    title = ", ".join(filter(None, [evaluation.direction, compared]))
+    fresh = all(row.system == row.order for row in evaluation.rows)
+    return TableData(f"{title} ({counts})".lstrip(), "order" if fresh else "system", systems, groups)
 
 
 _SHOWN: dict[str, dict[str, str]] = {
@@ -75,8 +80,8 @@ _SHOWN: dict[str, dict[str, str]] = {
         "mean jump": "jump",
     },
     "looks like (share of sentences)": {
-        f"label {label}": head
-        for label, head in zip(LABELS, ("outer-in", "left-right", "right-left", "inner-out", "other"), strict=True)
+        f"label {label}": heading
+        for label, heading in zip(LABELS, ("outer-in", "left-right", "right-left", "inner-out", "other"), strict=True)
     },
     "nearness to left-to-right": {
         "left-to-right share": "exactly",
@@ -101,55 +106,59 @@ _SHOWN: dict[str, dict[str, str]] = {
         "sentence bleu": "sentence BLEU",
     },
 }
-"""What is shown of an analysis; the rest is in the JSON."""
+"""Headings by table and metric; the other metrics are in the JSON only."""
+MAX_TAGS = 6
+"""Parts of speech that are shown, the most frequent ones."""
 
 
-def analysis_sheets(analysis: Analysis) -> list[TableData]:
-    """One row a system and one for random orders; figures with half of their 95% intervals."""
+def analysis_tables(analysis: Analysis) -> list[TableData]:
+    """One row per system and one for random orders; metrics with half the width of their 95% intervals."""
     shown = {
-        title: [(head, [one.figures.get(name) for one in analysis.systems]) for name, head in columns.items()]
+        title: [
+            (heading, [system.metrics.get(name) for system in analysis.systems]) for name, heading in columns.items()
+        ]
         for title, columns in _SHOWN.items()
     }
-    tags = list(dict.fromkeys(tag for one in analysis.systems for tag in one.by_tag or ()))[:6]
+    tags = list(dict.fromkeys(tag for system in analysis.systems for tag in system.by_tag or ()))[:MAX_TAGS]
     shown["relative step by part of speech"] = [
-        (tag, [(one.by_tag or {}).get(tag) for one in analysis.systems]) for tag in tags
+        (tag, [(system.by_tag or {}).get(tag) for system in analysis.systems]) for tag in tags
     ]
-    names = [*(one.name for one in analysis.systems), "random"]
-    sheets: list[TableData] = []
-    for title, figures in shown.items():
+    names = [*(system.name for system in analysis.systems), "random"]
+    tables: list[TableData] = []
+    for group, measured in shown.items():
         columns = [
-            Column(head, [*map(_figure, own), Cell(_random(own))])
-            for head, own in figures
-            if any(one is not None for one in own)
+            Column(heading, [*map(_metric_cell, metrics), Cell(_random_text(metrics))])
+            for heading, metrics in measured
+            if any(metric is not None for metric in metrics)
         ]
         if columns:
-            told = title if sheets else f"{_number_of(analysis.sentences, 'sentence')}: {title}"
-            sheets.append(TableData(told, "system", names, {title: columns}, last_is_chance=True))
-    return sheets
+            title = group if tables else f"{_count_text(analysis.sentences, 'sentence')}: {group}"
+            tables.append(TableData(title, "system", names, {group: columns}, last_is_random=True))
+    return tables
 
 
-def _figure(one: Metric | None) -> Cell:
-    if one is None or one.value is None:
+def _metric_cell(metric: Metric | None) -> Cell:
+    if metric is None or metric.value is None:
         return Cell("–")
-    if one.low is None or one.high is None:
-        return Cell(_number(one.value))
-    return Cell(_number(one.value), _number((one.high - one.low) / 2).removeprefix("0"))
+    if metric.low is None or metric.high is None:
+        return Cell(_number_text(metric.value))
+    return Cell(_number_text(metric.value), _number_text((metric.high - metric.low) / 2).removeprefix("0"))
 
 
-def _random(figures: Sequence[Metric | None]) -> str:
-    """What random orders give, over all systems: their sentences differ a little."""
-    known = [one.null for one in figures if one is not None and one.null is not None]
-    return _number(sum(known) / len(known)) if known else "–"
+def _random_text(metrics: Sequence[Metric | None]) -> str:
+    """What random orders give, averaged over the systems, whose sentences differ a little."""
+    known = [metric.null for metric in metrics if metric is not None and metric.null is not None]
+    return _number_text(sum(known) / len(known)) if known else "–"
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     digits = 3 if 0.0005 <= abs(value) < 0.0095 else 2 if abs(value) < 9.995 else 1
     return f"{value:.{digits}f}" if round(value, digits) else "0.00"
 
 
-def _number_of(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _count_text(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _limit(limit: int | None) -> str:
+def _limit_text(limit: int | None) -> str:
     return "all" if limit is None else f"≤{limit}"

@@ -1,4 +1,4 @@
-"""Sheets as a paper takes them over: LaTeX with booktabs, or Markdown."""
+"""Tables for papers: LaTeX with booktabs, or Markdown. Knows nothing of what the cells mean."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,29 +8,29 @@ from anyorder.errors import InputError
 from anyorder.report.table_data import Cell, Column, TableData
 
 
-def check_table(file: Path | None) -> None:
-    """Whether the file's name says how it is to be written."""
+def check_table_file(file: Path | None) -> None:
+    """An `InputError` unless the file's name says in which format it is to be written."""
     if file is not None and file.suffix not in _WRITERS:
-        raise InputError(f"--table {file}: expected a name that ends in {' or '.join(_WRITERS)}")
+        raise InputError(f"{file}: expected a name that ends in {' or '.join(_WRITERS)}", "table")
 
 
-def write_table(sheets: Sequence[TableData], file: Path, notes: Sequence[str] = ()) -> str:
-    """The content of a file of that name. Notes, such as a signature, are comments: they go where the numbers go."""
-    return _WRITERS[file.suffix](sheets, notes)
+def format_tables(tables: Sequence[TableData], file: Path, notes: Sequence[str] = ()) -> str:
+    """The text for a file of that name. Notes, such as a signature, become comments that stay with the numbers."""
+    return _WRITERS[file.suffix](tables, notes)
 
 
-def _latex(sheets: Sequence[TableData], notes: Sequence[str]) -> str:
+def _latex(tables: Sequence[TableData], notes: Sequence[str]) -> str:
     parts = []
-    for sheet in sheets:
-        columns = _columns(sheet)
-        lines = [_latex_line([_latex_text(sheet.head), *map(_latex_heading, columns)]), "\\midrule"]
-        for row, name in enumerate(sheet.names):
+    for table in tables:
+        columns = _columns(table)
+        lines = [_latex_line([_latex_text(table.head), *map(_latex_heading, columns)]), "\\midrule"]
+        for row, name in enumerate(table.names):
             lines.append(_latex_line([_latex_text(name), *(_latex_cell(column.cells[row]) for column in columns)]))
-        if sheet.last_is_chance:
+        if table.last_is_random:
             lines.insert(-1, "\\midrule")
         body = "\n".join(["\\toprule", *lines, "\\bottomrule"])
         parts.append(
-            f"% {_on_one_line(sheet.title)}\n\\begin{{tabular}}{{l{'r' * len(columns)}}}\n{body}\n\\end{{tabular}}\n"
+            f"% {_on_one_line(table.title)}\n\\begin{{tabular}}{{l{'r' * len(columns)}}}\n{body}\n\\end{{tabular}}\n"
         )
     return "".join(f"% {_on_one_line(note)}\n" for note in notes) + "\n".join(parts)
 
@@ -40,7 +40,7 @@ def _latex_line(cells: Iterable[str]) -> str:
 
 
 def _latex_heading(column: Column) -> str:
-    return _latex_text(_heading(column)) if column.heading != "p" else f"$p$ {_latex_text(column.about)}".strip()
+    return _latex_text(_heading(column)) if column.heading != "p" else f"$p$ {_latex_text(column.detail)}".strip()
 
 
 def _latex_cell(cell: Cell) -> str:
@@ -58,24 +58,24 @@ _LATEX = {
 
 
 def _latex_text(text: str) -> str:
-    """As LaTeX shall print it; a number's hyphen is a minus."""
+    """Escaped for LaTeX; the hyphen of a number becomes a minus sign."""
     if re.fullmatch(r"-[\d.,]+", text):
         return f"$-${text[1:]}"
     return "".join(_LATEX.get(mark, mark) for mark in _on_one_line(text))
 
 
-def _markdown(sheets: Sequence[TableData], notes: Sequence[str]) -> str:
+def _markdown(tables: Sequence[TableData], notes: Sequence[str]) -> str:
     parts = []
-    for sheet in sheets:
-        columns = _columns(sheet)
+    for table in tables:
+        columns = _columns(table)
         lines = [
-            _markdown_line(map(_markdown_text, [sheet.head, *map(_heading, columns)])),
+            _markdown_line(map(_markdown_text, [table.head, *map(_heading, columns)])),
             _markdown_line(["---", *["---:"] * len(columns)]),
         ]
-        for row, name in enumerate(sheet.names):
+        for row, name in enumerate(table.names):
             cells = (_markdown_cell(column.cells[row]) for column in columns)
             lines.append(_markdown_line([_markdown_text(name), *cells]))
-        parts.append("\n".join([_markdown_text(sheet.title), "", *lines, ""]))
+        parts.append("\n".join([_markdown_text(table.title), "", *lines, ""]))
     comments = (re.sub(r"-(?=[->])", "- ", _on_one_line(note)) for note in notes)  # "-->" would end one
     return "\n".join(parts) + "".join(f"\n<!-- {comment} -->\n" for comment in comments)
 
@@ -97,12 +97,12 @@ def _on_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _columns(sheet: TableData) -> list[Column]:
-    return [column for group in sheet.groups.values() for column in group]
+def _columns(table: TableData) -> list[Column]:
+    return [column for group in table.groups.values() for column in group]
 
 
 def _heading(column: Column) -> str:
-    return f"{column.heading} {column.about}".strip()
+    return f"{column.heading} {column.detail}".strip()
 
 
 _WRITERS = {".tex": _latex, ".md": _markdown}

@@ -1,4 +1,4 @@
-"""What the command line prints: tables and sentences filling up."""
+"""What the command line prints: tables, and sentences as they are filled in. Computes no numbers."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
-from anyorder.data.prepare import REASONS, FilterReport
+from anyorder.data.filters import REASONS, FilterReport
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.report.table_data import Cell, Column, TableData
 
@@ -18,7 +18,8 @@ BLANK = "__"
 def trace(trajectory: Trajectory) -> list[str]:
     """The sentence after every step, in the paper's notation.
 
-    Neighbours that were filled in consecutive steps stand in [ ] if the pen moved right and in { } if it moved left.
+    Neighbors that were filled in consecutive steps are bracketed, by [ ] from left to right and by { } from right to
+    left.
     """
     lines = []
     width = len(str(max(trajectory.steps, default=0)))
@@ -28,7 +29,7 @@ def trace(trajectory: Trajectory) -> list[str]:
 
 
 def runs(steps: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Maximal stretches filled one neighbour after the other, as (first position, last position, +1 or -1).
+    """Maximal runs of neighbors filled in consecutive steps, as (first position, last position, +1 or -1).
 
     >>> runs([1, 2, 6, 5, 4, 3])
     [(0, 1, 1), (2, 5, -1)]
@@ -50,53 +51,54 @@ def runs(steps: Sequence[int]) -> list[tuple[int, int, int]]:
 
 def _bracketed(tokens: Sequence[str], steps: Sequence[int], now: int) -> str:
     shown = [token if step <= now else BLANK for token, step in zip(tokens, steps, strict=True)]
-    # A position not filled yet must not look like anyone's neighbour in time.
-    known = [step if step <= now else -2 * (i + 1) for i, step in enumerate(steps)]
-    for first, last, direction in runs(known):
+    # A masked position must not seem to have been filled right before or after its neighbor.
+    filled = [step if step <= now else -2 * (i + 1) for i, step in enumerate(steps)]
+    for first, last, direction in runs(filled):
         left, right = "[]" if direction == 1 else "{}"
         shown[first] = left + shown[first]
         shown[last] += right
     return " ".join(shown)
 
 
-def tables(sheet: TableData, width: int) -> list[Table]:
-    """The sheet in as many tables as fit the width: numbers are never cut, long names are folded.
+def render_tables(data: TableData, width: int) -> list[Table]:
+    """The data in as many tables as the width needs: numbers are never cut off, long names are folded.
 
-    A group stays together where it can; a table that goes on is called by its group.
+    The columns of a group stay together if they fit; a table that continues another is titled by its group.
     """
-    named = min(max(map(cell_len, (sheet.head, *sheet.names))), max(12, width // 2))
-    parts: list[tuple[str, list[Column]]] = [(sheet.title, [])]
-    room = width - named - 2
-    for called, columns in sheet.groups.items():
-        needs = [_width(column) + 2 for column in columns]
-        for i, (column, need) in enumerate(zip(columns, needs, strict=True)):
-            if parts[-1][1] and room < (need if i else sum(needs)):
-                parts.append((called, []))
-                room = width - named - 2
+    name_width = min(max(map(cell_len, (data.head, *data.names))), max(12, width // 2))
+    parts: list[tuple[str, list[Column]]] = [(data.title, [])]
+    room = width - name_width - 2
+    for group, columns in data.groups.items():
+        widths = [_width(column) + 2 for column in columns]
+        for i, (column, column_width) in enumerate(zip(columns, widths, strict=True)):
+            if parts[-1][1] and room < (column_width if i else sum(widths)):
+                parts.append((group, []))
+                room = width - name_width - 2
             parts[-1][1].append(column)
-            room -= need
-    made = []
-    for called, columns in parts:
+            room -= column_width
+    tables = []
+    for title, columns in parts:
         table = Table(
-            title=escape(called), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+            title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
         )
-        table.add_column(escape(sheet.head), overflow="fold", max_width=named)
+        table.add_column(escape(data.head), overflow="fold", max_width=name_width)
         for column in columns:
             table.add_column(escape(_heading(column)), justify="right", no_wrap=True)
-        for row, name in enumerate(sheet.names):
-            chance = sheet.last_is_chance and row == len(sheet.names) - 1
-            cells = [_marked(column.cells[row]) for column in columns]
-            table.add_row(escape(name), *(f"[dim]{cell}[/dim]" if chance else cell for cell in cells))
-        made.append(table)
-    return made
+        for row, name in enumerate(data.names):
+            is_random = data.last_is_random and row == len(data.names) - 1
+            cells = [_marked_up(column.cells[row]) for column in columns]
+            table.add_row(escape(name), *(f"[dim]{cell}[/dim]" if is_random else cell for cell in cells))
+        tables.append(table)
+    return tables
 
 
 def _heading(column: Column) -> str:
-    """Lines: a new one after every joint of a name."""
-    return "\n".join([column.heading, *([re.sub(r"(?<=[-:,])(?=.)", "\n", column.about)] if column.about else [])])
+    """The heading in lines; a name breaks after each of its parts."""
+    detail = [re.sub(r"(?<=[-:,])(?=.)", "\n", column.detail)] if column.detail else []
+    return "\n".join([column.heading, *detail])
 
 
-def _marked(cell: Cell) -> str:
+def _marked_up(cell: Cell) -> str:
     text = f"[bold]{cell.text}[/bold]" if cell.best else cell.text
     return f"{text}[dim]±{cell.spread}[/dim]" if cell.spread else text
 
@@ -108,17 +110,17 @@ def _width(column: Column) -> int:
     )
 
 
-def account_table(account: FilterReport) -> Table:
-    """Where every line of the corpora went."""
-    reasons = [reason for reason in REASONS if any(counts[reason] for counts in account.lines.values())]
+def filter_table(report: FilterReport) -> Table:
+    """How many lines of each corpus were kept, and why the others were not."""
+    reasons = [reason for reason in REASONS if any(counts[reason] for counts in report.lines.values())]
     table = Table(title="lines", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("split", "corpus"):
         table.add_column(name)
     for name in ("read", *reasons):
         table.add_column(name, justify="right")
-    for (split, corpus), counts in account.lines.items():
+    for (split, corpus), counts in report.lines.items():
         cells = [f"{sum(counts.values()):,}", *(f"{counts[reason]:,}" if counts[reason] else "" for reason in reasons)]
         table.add_row(split, corpus, *cells)
-    for split, count in account.moved.items():
+    for split, count in report.held_out.items():
         table.add_row(split, "held out of train", "", f"{count:,}")
     return table

@@ -1,7 +1,8 @@
-"""Which sentences a training step sees, and what is hidden in them. All of it follows from the seed and a cursor.
+"""Which sentences a training step sees and which positions are masked; both depend only on the seed and a cursor.
 
-An epoch is laid out as one flat sequence and cut into batches of so many tokens; nothing but numpy runs here, in a
-thread ahead of the device. Batch number n is the same whichever process asks for it: many processes train like one.
+An epoch is a flat sequence of sentences that is split into batches of so many tokens. Only numpy runs here, in a thread
+ahead of the device. Batch number n is the same whichever process asks for it, so many processes train like one.
+Nothing here knows a model or an objective.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from anyorder.data.packing import starts_of
-from anyorder.errors import InputError, check_number, unknown
+from anyorder.errors import InputError, unknown
 
 Batch = TypeVar("Batch")
 
@@ -29,18 +30,20 @@ class Cursor:
 
 @dataclass(frozen=True)
 class BatchRows:
-    """Sentences of one batch."""
+    """The sentences of one batch."""
 
     rows: np.ndarray
+    """(B,) their numbers."""
     random: np.random.Generator
-    """Belongs to this batch alone."""
+    """Random numbers of this batch alone."""
 
 
-def draw(
+def iter_batches(
     cursor: Cursor,
     epoch_rows: Callable[[int], np.ndarray],
     sizes: Callable[[np.ndarray], np.ndarray],
-    room: tuple[int, int],
+    max_tokens: int,
+    max_rows: int,
     seed: int,
     first: int = 0,
     rank: int = 0,
@@ -48,32 +51,41 @@ def draw(
 ) -> Iterator[tuple[BatchRows, Cursor]]:
     """This process's batches from number `first` on, each with the cursor behind it. Never ends.
 
-    `cursor` was handed out before and is not behind `first`. `epoch_rows(n)` gives the sentences of epoch n in order,
-    `sizes` how many tokens each takes; a batch has room for so many tokens and so many sentences.
+    Args:
+        cursor: One that was handed out before, not behind `first`.
+        epoch_rows: The sentences of an epoch, in order, by the number of the epoch.
+        sizes: How many tokens each of these sentences takes: (N,) to (N,).
+        max_tokens: Tokens in a batch.
+        max_rows: Sentences in a batch.
+        seed: Seed of the batches' random numbers.
+        first: Number of the first batch to return.
+        rank: Number of this process.
+        world: Number of processes.
     """
     while True:
         rows = epoch_rows(cursor.epoch)
-        cuts = cut(sizes(rows), *room)
-        for start, stop in zip(cuts[cursor.offset : -1], cuts[cursor.offset + 1 :], strict=True):
-            here = cursor.batch
-            cursor = replace(cursor, batch=here + 1, offset=cursor.offset + 1)
-            if here >= first and here % world == rank:
-                yield BatchRows(rows[start:stop], random_for(seed, "batch", here)), cursor
+        boundaries = batch_boundaries(sizes(rows), max_tokens, max_rows)
+        for start, stop in zip(boundaries[cursor.offset : -1], boundaries[cursor.offset + 1 :], strict=True):
+            number = cursor.batch
+            cursor = replace(cursor, batch=number + 1, offset=cursor.offset + 1)
+            if number >= first and number % world == rank:
+                yield BatchRows(rows[start:stop], random_for(seed, "batch", number)), cursor
         cursor = replace(cursor, epoch=cursor.epoch + 1, offset=0)
 
 
-def cut(sizes: np.ndarray, most: int, most_items: int) -> list[int]:
-    """Cut points that leave as many items as fit within `most`, and not more than `most_items`, in every piece.
+def batch_boundaries(sizes: np.ndarray, max_tokens: int, max_rows: int) -> list[int]:
+    """Where each batch starts, and where the last one ends: `[0, ..., len(sizes)]`.
 
-    `[0, ..., len(sizes)]`
+    Every batch holds as many items as fit within `max_tokens`, and at most `max_rows`.
     """
     ends = np.cumsum(sizes)
-    cuts = [0]
-    while cuts[-1] < len(sizes):
-        before = int(ends[cuts[-1] - 1]) if cuts[-1] else 0
-        full = max(int(np.searchsorted(ends, before + most, side="right")), cuts[-1] + 1)
-        cuts.append(min(full, cuts[-1] + most_items))
-    return cuts
+    boundaries = [0]
+    while boundaries[-1] < len(sizes):
+        start = boundaries[-1]
+        before = int(ends[start - 1]) if start else 0
+        full = max(int(np.searchsorted(ends, before + max_tokens, side="right")), start + 1)
+        boundaries.append(min(full, start + max_rows))
+    return boundaries
 
 
 def random_for(seed: int, purpose: str, number: int) -> np.random.Generator:
@@ -90,24 +102,24 @@ def shuffled(rows: np.ndarray, weights: np.ndarray | None, random: np.random.Gen
     return random.permutation(rows)
 
 
-def hide(lengths: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Masked translation's corruption: in a sentence of n words, 1 to n of them, every number equally likely.
+def sample_mask(lengths: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Masked translation's corruption: of n tokens of a sentence, 1 to n are masked, every number equally likely.
 
-    Returns a bool for every word of the sentences end to end.
+    (sentences,) lengths to (tokens,) bool over the sentences end to end.
     """
     total = int(lengths.sum())
-    how_many = np.ceil((1 - random.random(len(lengths))) * lengths).astype(np.int64)
+    masked_count = np.ceil((1 - random.random(len(lengths))) * lengths).astype(np.int64)
     sentence = np.repeat(np.arange(len(lengths)), lengths)
-    # Lots are drawn per word; those with the smallest hash_uniform in a sentence are hidden.
-    ranked = np.argsort(sentence + random.random(total), kind="stable")
+    # Every token gets a random key; those with the smallest keys of a sentence are masked.
+    by_key = np.argsort(sentence + random.random(total), kind="stable")
     rank = np.arange(total) - starts_of(lengths)[sentence]
-    hidden = np.zeros(total, bool)
-    hidden[ranked[rank < how_many[sentence]]] = True
-    return hidden
+    mask = np.zeros(total, bool)
+    mask[by_key[rank < masked_count[sentence]]] = True
+    return mask
 
 
 class Prefetcher(Generic[Batch]):
-    """Run an iterator in a thread, a few items ahead of its reader."""
+    """Runs an iterator in a thread, a few items ahead of its reader."""
 
     def __init__(self, items: Iterator[Batch], depth: int = 4):
         self._queue: Queue[tuple[Batch | None, BaseException | None]] = Queue(depth)
@@ -121,7 +133,7 @@ class Prefetcher(Generic[Batch]):
                 self._queue.put((item, None))
                 if self._closed:
                     return
-        except BaseException as error:  # handed to the reader, who raises it
+        except BaseException as error:  # the reader raises it
             self._queue.put((None, error))
 
     def __next__(self) -> Batch:
@@ -140,54 +152,61 @@ class Prefetcher(Generic[Batch]):
             self._thread.join(0.01)
 
 
-MOST_TIMES = 1000
-"""A corpus's sentences do not come more often in an epoch: it is laid out in memory."""
+MAX_REPEATS = 1000
+"""The largest weight of a corpus: an epoch is laid out in memory."""
 
 IGNORED = -100
-"""The label of a place that is not predicted."""
+"""The label of a position that is not predicted; what `cross_entropy` ignores."""
 
 
-def tail(real: int, size: int, longest: int) -> np.ndarray:
+def tail_lengths(real: int, size: int, longest: int) -> np.ndarray:
     """Lengths of the segments that fill a row of `size` tokens behind its `real` ones."""
     return np.diff([*range(0, size - real, longest), size - real])
 
 
-def pad_places(rows: np.ndarray, labels: np.ndarray, size: int, places: int) -> tuple[np.ndarray, np.ndarray]:
-    """Exactly `places` places of a row of `size` tokens, ascending, and their labels.
+def pad_predictions(positions: np.ndarray, labels: np.ndarray, size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Exactly `count` positions of a row of `size` tokens, ascending, and their labels.
 
-    Too many lose their last; too few are made up by others whose label is ignored. Those lie in real segments too, so
-    no kernel meets an undefined number.
+    Surplus positions are dropped from the end. Missing ones are filled up with others whose label is ignored; those lie
+    in real segments too, so no kernel meets an undefined number.
     """
     label_at = np.full(size, IGNORED)
-    label_at[rows[:places]] = labels[:places]
-    others = np.flatnonzero(label_at == IGNORED)[: max(0, places - len(rows))]
-    chosen = np.sort(np.concatenate([rows[:places], others]))
-    return chosen, label_at[chosen]
+    label_at[positions[:count]] = labels[:count]
+    others = np.flatnonzero(label_at == IGNORED)[: max(0, count - len(positions))]
+    padded = np.sort(np.concatenate([positions[:count], others]))
+    return padded, label_at[padded]
 
 
 def pad_to(array: np.ndarray, size: int, value: int) -> np.ndarray:
-    """The array with `value` behind it, or cut, so that it has exactly this size."""
-    out = np.full(size, value, array.dtype)
-    out[: min(size, len(array))] = array[:size]
-    return out
+    """The array at exactly this size: filled up with `value`, or cut off."""
+    padded = np.full(size, value, array.dtype)
+    padded[: min(size, len(array))] = array[:size]
+    return padded
 
 
-def offsets_of(lengths: np.ndarray, count: int) -> np.ndarray:
-    """(count + 1,) int32 starts of segments, with empty segments at the end to make up the number."""
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pad_to(offsets, count + 1, int(offsets[-1]))
+def padded_cu_seqlens(lengths: np.ndarray, count: int) -> np.ndarray:
+    """(count + 1,) int32 where each segment starts, with empty segments at the end to make up the number."""
+    cu_seqlens = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=cu_seqlens[1:])
+    return pad_to(cu_seqlens, count + 1, int(cu_seqlens[-1]))
 
 
-def weights_by_corpus(corpora: Sequence[str], corpus: np.ndarray, wanted: dict[str, float]) -> np.ndarray | None:
-    """(sentences,) how often each comes in an epoch; None where all come once."""
-    if not wanted:
+def weights_by_corpus(corpora: Sequence[str], corpus: np.ndarray, weights: dict[str, float]) -> np.ndarray | None:
+    """(sentences,) how often each comes in an epoch; None where all come once.
+
+    Args:
+        corpora: Names of the corpora.
+        corpus: (sentences,) the number of each sentence's corpus.
+        weights: How often the sentences of a corpus come, by its name; 1 for the others.
+    """
+    if not weights:
         return None
-    for name, weight in wanted.items():
+    for name, weight in weights.items():
         if name not in corpora:
             raise unknown("corpus", name, corpora)
-        check_number(f"the weight of corpus '{name}' is", weight, at_least=0, at_most=MOST_TIMES)
-    weights = np.array([wanted.get(name, 1.0) for name in corpora])[corpus]
-    if weights.sum() < 1:
+        if not 0 <= weight <= MAX_REPEATS:
+            raise InputError(f"the weight of corpus '{name}' is {weight}: expected a number from 0 to {MAX_REPEATS}")
+    by_sentence = np.array([weights.get(name, 1.0) for name in corpora])[corpus]
+    if by_sentence.sum() < 1:
         raise InputError("the weights of the corpora leave less than one sentence in an epoch")
-    return weights
+    return by_sentence

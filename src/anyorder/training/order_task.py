@@ -1,238 +1,71 @@
-"""RLConfig the generation order by reinforcement learning (paper, section 3.3).
-
-A frozen model fills a sentence of T masks in T steps. At step i a policy network chooses the position to fill; the
-finished sentence earns a reward R. With returns G_i = gamma^(T-i) R and a baseline b_i the loss is
-
-    - mean (G_i - b_i) log pi(a_i)   + value * mean (v_i - G_i)^2   - entropy * mean H(pi)
-
-over all steps at which there is a choice: the last one is forced, its log-probability and entropy are nought. (The
-paper prints the entropy with a plus; its text and code mean it as a bonus.) The algorithms differ in the baseline and
-in how often they use a rollout:
-
-    a2c   b_i is the value network's guess v_i                                             (Jiang & Bansal 2021)
-    ppo   the same, several epochs on the same rollouts with clipped probability ratios    (Mansimov et al. 2019)
-    rloo  several rollouts of each sentence, b_i is the mean return of the others          (Kool et al. 2019)
-
-Where a2c or ppo make several rollouts of a sentence, the two baselines add up: what the value network misjudged in the
-others, it most likely misjudged in this one.
-"""
+"""Learning an order: pairs of a store, batches of rollouts, validation and saving. The loss is in `order_loss.py`."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from anyorder.analysis.order_metrics import edge_share
 from anyorder.data.packing import pack
 from anyorder.data.store import Split, Store, join
-from anyorder.decoding.engine import DecodeBatch
-from anyorder.errors import InputError, check_number, unknown
-from anyorder.models.attention import to_device
+from anyorder.decoding.state import DecodeBatch
+from anyorder.device import inference_dtype
+from anyorder.errors import InputError, unknown
 from anyorder.models.translation import TranslationModel
 from anyorder.orders import Order, make_order, split_orders
-from anyorder.orders.learned import LearnedOrder, PolicyConfig, PolicyNetwork, look, save_order
-from anyorder.training.batches import BatchRows, Cursor, draw, random_for, shuffled, weights_by_corpus
-from anyorder.training.rewards import Outcome, Reward, make_reward
-from anyorder.training.rollout import ActorCritic, Decisions, SamplingOrder, edges, roll_out
+from anyorder.orders.features import prediction_stats
+from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.policy import PolicyConfig, PolicyNetwork
+from anyorder.orders.storage import save_order
+from anyorder.training.batches import BatchRows, Cursor, iter_batches, random_for, shuffled, weights_by_corpus
+from anyorder.training.config import choose_by_device
+from anyorder.training.order_loss import OrderLoss, RLConfig, compute_advantages
+from anyorder.training.rewards import make_reward
+from anyorder.training.rollout import ActorCritic, SamplingOrder, roll_out
 from anyorder.training.task import Task
-from anyorder.training.validation import Dev
-from anyorder.translator import direction_languages
+from anyorder.training.validation import DevSet
 
-
-@dataclass(frozen=True)
-class RLConfig:
-    """What the order learns from."""
-
-    algorithm: Literal["a2c", "ppo", "rloo"] = "rloo"
-    """a2c: a value network as baseline (the paper). ppo: the same, clipped, several epochs (Mansimov et al. 2019).
-    rloo: several rollouts of a sentence, each judged by the others."""
-    reward: Literal["bleu", "corpus-bleu", "chrf", "edit-distance", "likelihood"] = "bleu"
-    """What a finished sentence earns: smoothed sentence BLEU on subwords (the paper), what it does for the corpus BLEU
-    of its batch in words, sentence chrF, minus the edit distance to the reference, or the mean likelihood of its
-    tokens."""
-    each_step: Literal["auto", "yes", "no"] = "auto"
-    """Reward every step by what it changes, not only the finished sentence; auto does so for edit-distance."""
-    sentences: int = 256
-    """Sentences in a batch."""
-    rollouts: int = 0
-    """Orders drawn for each of them; 0 is 8 for rloo and 1 for the others (the paper). With several, each is also
-    judged by the others."""
-    gamma: float = 0.999
-    """Discount of rewards that come later."""
-    entropy: float = 0.001
-    """Weight of the entropy bonus (the paper's lambda): how much drawing different orders is worth."""
-    value: float = 1.0
-    """Weight of the value network's squared error (a2c, ppo)."""
-    clip: float = 0.2
-    """How far a probability may move away from the rollout's (ppo)."""
-    epochs: int = 4
-    """How often the same rollouts are gone through (ppo)."""
-    updates: int = 1
-    """Steps of the optimizer on the way, each on its share of the batch's sentences."""
-    kl: float = 0.0
-    """Weight of the divergence from a reference order; 0 leaves it out."""
-    reference: str = "margin"
-    """That order; its distribution is the softmax of its scores times --policy.init_scale."""
-    split: str = "auto"
-    """The store's split to learn on, or several, separated by commas; auto is 'order' where there is one (text that the
-    model was not trained on), else 'train'."""
-    weights: dict[str, float] = field(default_factory=dict)
-    """How often a corpus's pairs come in an epoch, by name; 1 where nothing is said."""
-    min_length: int = 5
-    """Only pairs with at least so many subwords on both sides."""
-    max_length: int = 30
-    """Only pairs with at most so many subwords on both sides."""
-    validation_sentences: int = 3000
-    """Sentences of the dev split that validation translates, in each direction."""
-    validation_length: int = 30
-    """Only those with at most so many subwords on both sides; 0 takes any."""
-    validation_orders: str = "left-to-right,easy-first,margin"
-    """Orders whose BLEU is shown beside the learned one's."""
-
-    def check(self) -> None:
-        for name in ("sentences", "epochs", "updates", "validation_sentences"):
-            check_number(f"--learning.{name}", getattr(self, name), at_least=1)
-        check_number("--learning.updates", self.updates, at_most=self.sentences)
-        for name in ("rollouts", "entropy", "value", "kl", "validation_length"):
-            check_number(f"--learning.{name}", getattr(self, name), at_least=0)
-        check_number("--learning.gamma", self.gamma, above=0, at_most=1)
-        check_number("--learning.clip", self.clip, above=0, below=1)
-        check_number("--learning.min_length", self.min_length, at_least=2)  # one position leaves no choice
-        check_number("--learning.max_length", self.max_length, at_least=self.min_length)
-        if self.reward == "corpus-bleu" and self.each_step == "yes":
-            raise InputError("--learning.reward corpus-bleu is for whole sentences, not for --learning.each-step")
-        if self.algorithm == "rloo" and self.copies < 2:
-            raise InputError("--learning.algorithm rloo needs at least 2 rollouts")
-
-    @property
-    def copies(self) -> int:
-        return self.rollouts or (8 if self.algorithm == "rloo" else 1)
-
-    @property
-    def has_value(self) -> bool:
-        return self.algorithm != "rloo"
-
-    @property
-    def rewards_steps(self) -> bool:
-        return self.each_step == "yes" or (self.each_step == "auto" and self.reward == "edit-distance")
-
-
-def returns_of(rewards: Tensor, gamma: float) -> Tensor:
-    """(N, T) rewards of steps to (N, T) discounted sums from each step on."""
-    discount = gamma ** torch.arange(rewards.shape[1], device=rewards.device, dtype=torch.float64)
-    return ((rewards * discount).flip(1).cumsum(1).flip(1) / discount).float()
-
-
-def step_rewards(reward: Reward, outcome: Outcome, each_step: bool) -> Tensor:
-    """(N, T): what every step earns; all of it at the end, or at each step what it changed."""
-    if each_step:
-        return reward.each_step(outcome)
-    rewards = torch.zeros(outcome.ids.shape, device=outcome.ids.device)
-    return rewards.scatter(1, outcome.lengths[:, None] - 1, reward.final(outcome)[:, None])
-
-
-def leave_one_out(returns: Tensor, rollouts: int) -> Tensor:
-    """Each return less the mean of the sentence's other rollouts at the same step: (N, T) to (N, T)."""
-    grouped = returns.unflatten(0, (-1, rollouts))
-    others = (grouped.sum(1, keepdim=True) - grouped) / (rollouts - 1)
-    return (grouped - others).flatten(0, 1)
-
-
-@dataclass(frozen=True)
-class Rollouts:
-    """Decisions and what became of them."""
-
-    made: Decisions
-    returns: Tensor
-    """(D,)"""
-    advantages: Tensor
-    """(D,) returns less the baseline at the time."""
-    old: Tensor | None
-    """(D,) log-probabilities of what was chosen when it was chosen, for ppo."""
-    report: Tensor
-    """Mean reward and edge share."""
-
-    def shares(self, count: int, copies: int) -> list["Rollouts"]:
-        """Dealt out like cards, sentence by sentence: sorted by length, they come out alike."""
-        if count == 1:
-            return [self]
-        dealt = self.made.owners // copies % count
-        return [self._only(np.flatnonzero(dealt == number)) for number in range(count)]
-
-    def _only(self, which: np.ndarray) -> "Rollouts":
-        at = to_device(which, self.returns.device)
-        old = None if self.old is None else self.old[at]
-        return Rollouts(self.made.only(which), self.returns[at], self.advantages[at], old, self.report)
-
-
-def compute_advantages(
-    made: Decisions, outcome: Outcome, policy: ActorCritic, reward: Reward, how: RLConfig
-) -> Rollouts:
-    """What the decisions were worth, and all that the loss needs to know of it."""
-    with torch.no_grad():
-        rewards = step_rewards(reward, outcome, how.rewards_steps)
-        returns = returns_of(rewards, how.gamma)
-        at = made.rollout, made.step
-        advantages = returns
-        if how.has_value:
-            advantages = advantages.index_put(at, policy.values(made).neg(), accumulate=True)
-        if how.copies > 1:
-            advantages = leave_one_out(advantages, how.copies)
-        old = None
-        if how.algorithm == "ppo":
-            old = policy.log_probs(made).gather(1, made.chosen[:, None]).squeeze(1)
-        at_edge = edges(outcome.steps, outcome.lengths).sum() / outcome.lengths.sum()
-        report = torch.stack([rewards.sum(1).mean(), at_edge])
-    return Rollouts(made, returns[at], advantages[at], old, report)
-
-
-class OrderLoss(nn.Module):
-    """The loss of a batch of rollouts."""
-
-    def __init__(self, policy: ActorCritic, learning: RLConfig):
-        super().__init__()
-        self.policy = policy
-        self.learning = learning
-
-    def forward(self, rollouts: Rollouts) -> tuple[Tensor, Tensor]:
-        """What to descend, and what to report."""
-        how, made = self.learning, rollouts.made
-        log_probs = self.policy.log_probs(made)
-        chosen = log_probs.gather(1, made.chosen[:, None]).squeeze(1)
-        possible = log_probs.masked_fill(log_probs == -torch.inf, 0.0)
-        entropy = -(log_probs.exp() * possible).sum(1).mean()
-        advantages, value_loss = rollouts.advantages, torch.zeros_like(entropy)
-        if how.has_value:
-            value_loss = (self.policy.values(made) - rollouts.returns).square().mean()
-        if rollouts.old is None:
-            gain = advantages * chosen
-        else:
-            ratio = (chosen - rollouts.old).exp()
-            gain = torch.minimum(advantages * ratio, advantages * ratio.clamp(1 - how.clip, 1 + how.clip))
-        loss = -gain.mean() + how.value * value_loss - how.entropy * entropy
-        if made.reference is not None:
-            away = possible - made.reference.masked_fill(made.reference == -torch.inf, 0.0)
-            loss = loss + how.kl * (log_probs.exp() * away).sum(1).mean()
-        own = torch.stack([entropy.detach(), loss.detach(), value_loss.detach()])
-        return loss, torch.cat([rollouts.report, own])
+FOLDER = "order"
+"""Where in the folder of a run the learned order is written."""
 
 
 @dataclass(frozen=True)
 class OrderBatch:
     """Sentences to roll out, on the host."""
 
-    work: DecodeBatch
+    sentences: DecodeBatch
     references: np.ndarray
     """(sentences, R) ids, padded."""
     reference_lengths: np.ndarray
+    """(sentences,)"""
+
+
+def with_sizes(rl: RLConfig, device: torch.device) -> RLConfig:
+    """The config with every size that was not given chosen by the device."""
+    return replace(
+        rl,
+        sentences=max(rl.num_minibatches, choose_by_device(rl.sentences, device, cuda=256, cpu=8)),
+        validation_sentences=choose_by_device(rl.validation_sentences, device, cuda=3000, cpu=50),
+    )
 
 
 class OrderTask(Task[OrderBatch]):
-    """Learn an order for a frozen model."""
+    """Learn an order for a frozen model.
+
+    Args:
+        store: The text.
+        model: The model that fills; it stays as it is.
+        directions: The directions to learn for, such as `de-en`.
+        policy: The network.
+        rl: Algorithm, reward and data.
+        seed: Seed of the weights and of the batches.
+        compile: Whether the features are computed by compiled code.
+        device: Where to train: sizes that `rl` leaves open depend on it; where the model is if not given.
+    """
 
     reports = ("reward", "edge share", "entropy", "loss", "value loss")
     shown = ("reward", "entropy", "edge share")
@@ -245,99 +78,100 @@ class OrderTask(Task[OrderBatch]):
         store: Store,
         model: TranslationModel,
         directions: Sequence[str],
-        shape: PolicyConfig,
-        learning: RLConfig,
+        policy: PolicyConfig,
+        rl: RLConfig,
         seed: int,
         compile: bool = False,
+        device: torch.device | None = None,
     ):
-        learning.check()
-        shape.check()
         if model.vocabulary.fingerprint != store.vocabulary.fingerprint:
             raise InputError(f"wrong vocabulary: {store.path} was not prepared with this model's tokenizer.json")
-        room = model.config.transformer.max_positions - 2
-        if learning.max_length > room:
-            raise InputError(f"--learning.max-length {learning.max_length}: the model has room for {room} subwords")
+        policy.check()
+        room = model.max_length
+        if rl.max_length > room:
+            raise InputError(f"{rl.max_length}: the model has room for {room} subwords", "max_length", RLConfig)
+        rl = with_sizes(rl, device or model.device)
         self.model = model.eval().requires_grad_(False)
-        self.learning = learning
-        self.epochs = learning.epochs if learning.algorithm == "ppo" else 1
+        self.rl = rl
+        self.epochs = rl.epochs if rl.algorithm == "ppo" else 1
         torch.manual_seed(seed)
-        self.learner = ActorCritic(PolicyNetwork(shape, model.config.transformer.hidden_size), learning.has_value)
-        self.module = OrderLoss(self.learner, learning)
+        self.learner = ActorCritic(PolicyNetwork(policy, model.config.transformer.hidden_size), rl.has_value)
+        self.module = OrderLoss(self.learner, rl)
+        self.reward = make_reward(rl.reward, model.vocabulary, model.config.languages, model.config.text)
         self._directions = list(dict.fromkeys(directions))
         self._seed = seed
-        self._reward = make_reward(learning.reward, model.vocabulary)
-        self._reference = self._one_for_all(learning.reference) if learning.kl else None
-        self._look = torch.compile(look, dynamic=True) if compile else look
-        name = learning.split if learning.split != "auto" else "order" if "order" in store else "train"
-        self._split = join([store.split(part.strip()) for part in name.split(",")])
-        names = learning.validation_orders
-        self._heuristics = [make_order(one) for one in split_orders(names)] if names.strip() else []
-        self._told = False
-        """The heuristics' scores are known."""
-        self._pairs = self._eligible(self._split)
+        self._reference = self._reference_order(rl.reference_order) if rl.kl_coef else None
+        self._stats_function = torch.compile(prediction_stats, dynamic=True) if compile else prediction_stats
+        heuristics = rl.validation_orders.strip()
+        self._heuristics = [make_order(name) for name in split_orders(heuristics)] if heuristics else []
+        self._heuristics_scored = False
+        split = rl.split if rl.split != "auto" else "order" if "order" in store else "train"
+        self._split = join([store.split(name.strip()) for name in split.split(",")])
+        self._pairs = self._eligible_pairs(self._split)
         if len(self._pairs) == 0:
-            window = f"{learning.min_length} to {learning.max_length}"
-            raise InputError(f"{store.path}: no pair of the split '{name}' has {window} subwords on both sides")
+            window = f"{rl.min_length} to {rl.max_length}"
+            raise InputError(f"{store.path}: no pair of the split '{split}' has {window} subwords on both sides")
         store.check_ids(self._split, len(model.vocabulary))
         assert self._split.corpus is not None
-        own = self._split.corpus[self._pairs[:, 1]]
-        self._weights = weights_by_corpus(self._split.corpora, own, learning.weights)
-        surely = len(self._pairs) if self._weights is None else int(np.floor(self._weights).sum())
-        if surely < learning.updates > 1:
-            few = f"an epoch of the split '{name}' may have no more than {surely} pairs"
-            raise InputError(f"--learning.updates {learning.updates}: {few} to share")
+        self._weights = weights_by_corpus(self._split.corpora, self._split.corpus[self._pairs[:, 1]], rl.weights)
+        smallest_epoch = len(self._pairs) if self._weights is None else int(np.floor(self._weights).sum())
+        if smallest_epoch < rl.num_minibatches > 1:
+            raise InputError(
+                f"{rl.num_minibatches}: an epoch of the split '{split}' may have no more than {smallest_epoch} pairs",
+                "num_minibatches",
+                RLConfig,
+            )
         self._dev = None
         if "dev" in store:
-            self._dev = Dev(store, learning.validation_sentences, learning.validation_length, room)
+            assert rl.validation_sentences is not None
+            self._dev = DevSet(store, rl.validation_sentences, rl.validation_length, room)
             for direction in self._directions:
-                self._dev.check(*direction_languages(model, direction), "--learning.validation-length")
+                self._dev.check(*self.model.languages(direction))
 
-    def _one_for_all(self, name: str) -> Order:
+    def _reference_order(self, name: str) -> Order:
         """That order, which must be the same in all directions."""
         bound = [make_order(name).bind(self.model, direction) for direction in self._directions]
         if len({order.identity for order in bound}) > 1:
-            raise InputError(f"--learning.reference {name}: is not one order for {', '.join(self._directions)}")
+            directions = ", ".join(self._directions)
+            raise InputError(f"{name}: is not one order for {directions}", "reference_order", RLConfig)
         return bound[0]
 
-    def _eligible(self, split: Split) -> np.ndarray:
-        """(pairs, 2): number of the direction and of the sentence, within the length window."""
-        how = self.learning
-        found = []
+    def _eligible_pairs(self, split: Split) -> np.ndarray:
+        """(pairs, 2): the numbers of the direction and of the sentence, for pairs within the length window."""
+        pairs = []
         for number, direction in enumerate(self._directions):
-            source, target = (split.sides[language] for language in self._languages_of(split, direction))
-            shorter = np.minimum(source.lengths, target.lengths)
-            longer = np.maximum(source.lengths, target.lengths)
-            rows = np.flatnonzero((shorter >= how.min_length) & (longer <= how.max_length))
-            found.append(np.stack([np.full_like(rows, number), rows], 1))
-        return np.concatenate(found)
-
-    def _languages_of(self, split: Split, direction: str) -> tuple[str, str]:
-        languages = direction_languages(self.model, direction)
-        for language in languages:
-            if language not in split.sides:
-                raise unknown("language of the store", language, list(split.sides))
-        return languages
+            for language in self.model.languages(direction):
+                if language not in split.sides:
+                    raise unknown("language of the store", language, list(split.sides))
+            source, target = (split.sides[language].lengths for language in self.model.languages(direction))
+            fits = (np.minimum(source, target) >= self.rl.min_length) & (
+                np.maximum(source, target) <= self.rl.max_length
+            )
+            rows = np.flatnonzero(fits)
+            pairs.append(np.stack([np.full_like(rows, number), rows], 1))
+        return np.concatenate(pairs)
 
     def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[OrderBatch, Cursor]]:
-        size = min(self.learning.sentences, len(self._pairs))
+        assert self.rl.sentences is not None
+        size = min(self.rl.sentences, len(self._pairs))
 
         def epoch_rows(epoch: int) -> np.ndarray:
             rows = shuffled(np.arange(len(self._pairs)), self._weights, random_for(self._seed, "epoch", epoch))
-            # A batch of a few left over sentences would make a step as large as a full one's, and far noisier.
+            # A batch of a few left-over sentences would make a step as large as a full one's, and far noisier.
             return rows[: max(size, len(rows) // size * size)]
 
-        for one, behind in draw(cursor, epoch_rows, np.ones_like, (size, size), self._seed, first, rank, world):
-            yield self._build(one), behind
+        for rows, behind in iter_batches(cursor, epoch_rows, np.ones_like, size, size, self._seed, first, rank, world):
+            yield self._build(rows), behind
 
-    def _build(self, drawn: BatchRows) -> OrderBatch:
-        number, row = self._pairs[drawn.rows].T
+    def _build(self, batch: BatchRows) -> OrderBatch:
+        number, row = self._pairs[batch.rows].T
         languages = np.array([self.model.config.direction(direction) for direction in self._directions])
         used = np.unique(languages)  # a model may know more languages than the store holds
         sides = [self._split.sides[self.model.config.languages[language]] for language in used]
         target_lengths = np.zeros(len(row), np.int64)
         for language, side in zip(used, sides, strict=True):
-            own = languages[number, 1] == language
-            target_lengths[own] = side.lengths[row[own]]
+            into_language = languages[number, 1] == language
+            target_lengths[into_language] = side.lengths[row[into_language]]
         by_length = np.argsort(-target_lengths, kind="stable")
         number, row, target_lengths = number[by_length], row[by_length], target_lengths[by_length]
         source, target = languages[number].T
@@ -345,59 +179,77 @@ class OrderTask(Task[OrderBatch]):
         references = pack(sides, np.searchsorted(used, target), row, target, eos)
         padded = np.full((len(row), int(target_lengths.max())), eos, np.int64)
         padded[np.arange(padded.shape[1]) < target_lengths[:, None]] = references.tokens[references.inner]
-        keys = drawn.random.integers(-(1 << 63), (1 << 63) - 1, len(row) * self.learning.copies)
+        copies = self.rl.rollouts_per_sentence
+        keys = batch.random.integers(-(1 << 63), (1 << 63) - 1, len(row) * copies)
         sources = pack(sides, np.searchsorted(used, source), row, source, eos)
-        work = DecodeBatch(sources, target_lengths, target, keys, self.learning.copies)
-        return OrderBatch(work, padded, target_lengths)
+        canvases = self.model.pack_targets(sources, target_lengths, target)
+        return OrderBatch(DecodeBatch(canvases, keys, copies), padded, target_lengths)
 
-    def gather(self, batch: OrderBatch, device: torch.device) -> list[dict[str, Any]]:
-        how, policy = self.learning, self.learner
-        order = LearnedOrder(policy.scorer, looking=self._look)
-        sampler = SamplingOrder(order, how.has_value, self._reference, policy.scorer.shape.init_scale)
-        made, outcome = roll_out(self._frozen(device), batch.work, sampler, batch.references, batch.reference_lengths)
-        judged = compute_advantages(made, outcome, policy, self._reward, how)
-        return [{"rollouts": share} for share in judged.shares(how.updates, how.copies)]
+    def minibatches(self, batch: OrderBatch, device: torch.device) -> list[dict[str, Any]]:
+        """Roll out the sentences of a batch and compute the advantages."""
+        rl, networks = self.rl, self.learner
+        order = LearnedOrder(networks.policy, stats_function=self._stats_function)
+        sampler = SamplingOrder(order, rl.has_value, self._reference, networks.policy.config.init_scale)
+        decisions, outcome = roll_out(
+            self._model_on(device), batch.sentences, sampler, batch.references, batch.reference_lengths
+        )
+        rollouts = compute_advantages(decisions, outcome, networks, self.reward, rl)
+        return [
+            {"rollouts": minibatch} for minibatch in rollouts.minibatches(rl.num_minibatches, rl.rollouts_per_sentence)
+        ]
 
-    def _frozen(self, device: torch.device) -> TranslationModel:
+    def _model_on(self, device: torch.device) -> TranslationModel:
         if self.model.device != device:
-            self.model.to(device=device, dtype=torch.bfloat16 if device.type == "cuda" else torch.float32)
+            self.model.to(device=device, dtype=inference_dtype(device))
             if isinstance(self._reference, LearnedOrder):
-                self._reference.scorer.to(device)
+                self._reference.network.to(device)
         return self.model
 
     def cost(self, batch: OrderBatch) -> tuple[int, float]:
-        lengths = batch.work.lengths.astype(np.float64)
-        copies = batch.work.copies
-        run = copies * float((lengths * (lengths + 2)).sum()) + len(batch.work.sources.tokens)
+        canvases, copies = batch.sentences.canvases, batch.sentences.copies
+        assert canvases.sources is not None
+        lengths = canvases.lengths.astype(np.float64)
+        tokens = copies * float((lengths * (lengths + 2)).sum()) + len(canvases.sources.tokens)
         masked = copies * float((lengths * (lengths + 1)).sum()) / 2
-        predicted = copies * float(lengths.sum()) if self.learner.scorer.shape.needs == "hidden" else masked
-        return len(lengths) * copies, 2 * self.model.forward_flops(run, masked, predicted)
+        predicted = copies * float(lengths.sum()) if self.learner.policy.config.needs == "hidden" else masked
+        return len(lengths) * copies, 2 * self.model.forward_flops(tokens, masked, predicted)
 
     def validate(self, average: nn.Module) -> dict[str, float]:
-        """BLEU and edge share of the learned order, positions chosen greedily; and once the heuristics' BLEU."""
+        """BLEU and edge share of the learned order, positions chosen greedily; the first time, the heuristics' BLEU."""
         if self._dev is None:
             return {}
         assert isinstance(average, ActorCritic)
-        model = self._frozen(next(average.parameters()).device)
+        model = self._model_on(next(average.parameters()).device)
         scores: dict[str, float] = {}
         for direction in self._directions:
-            languages = direction_languages(model, direction)
-            bleu, filled = self._dev.translate(model, LearnedOrder(average.scorer), *languages)
-            scores |= {f"bleu {direction}": bleu, f"edge share {direction}": edge_share([one.steps for one in filled])}
-            if not self._told:
+            result = self._dev.evaluate(model, LearnedOrder(average.policy), direction)
+            scores |= {f"bleu {direction}": result.bleu, f"edge share {direction}": edge_share(result.steps)}
+            if not self._heuristics_scored:
                 for order in self._heuristics:
-                    scores[f"{order.name} {direction}"] = self._dev.translate(model, order, *languages)[0]
-        self._told = True
+                    scores[f"{order.name} {direction}"] = self._dev.evaluate(model, order, direction).bleu
+        self._heuristics_scored = True
         return scores
 
+    @property
+    def validation_passes(self) -> int:
+        return len(self._directions) * (1 if self._heuristics_scored else 1 + len(self._heuristics))
+
+    def estimate_validation_seconds(self, average: nn.Module) -> float:
+        if self._dev is None:
+            return 0.0
+        assert isinstance(average, ActorCritic)
+        model, order = self._model_on(next(average.parameters()).device), LearnedOrder(average.policy)
+        seconds = [self._dev.estimate_seconds(model, order, direction) for direction in self._directions]
+        return sum(seconds) / len(seconds) * self.validation_passes
+
     def selection_metric(self, scores: dict[str, float]) -> float:
-        own = [score for name, score in scores.items() if name.startswith("bleu ")]
-        return sum(own) / len(own)
+        bleu = [score for name, score in scores.items() if name.startswith("bleu ")]
+        return sum(bleu) / len(bleu)
 
     def save(self, average: nn.Module, out: Path) -> None:
         assert isinstance(average, ActorCritic)
-        about = {"learning": asdict(self.learning), "seed": self._seed}
-        save_order(average.scorer, out / "order", self.model, self._directions, **about)
+        settings = {"rl": asdict(self.rl), "seed": self._seed}
+        save_order(average.policy, out / FOLDER, self.model, self._directions, **settings)
 
     def fingerprint(self) -> dict[str, object]:
         return {
@@ -405,6 +257,6 @@ class OrderTask(Task[OrderBatch]):
             "vocabulary": self.model.vocabulary.fingerprint,
             "pairs": len(self._pairs),
             "directions": self._directions,
-            "policy": asdict(self.learner.scorer.shape),
-            "learning": asdict(self.learning),
+            "policy": asdict(self.learner.policy.config),
+            "rl": asdict(self.rl),
         }

@@ -1,6 +1,7 @@
-"""Rollouts: a frozen model fills sentences in orders drawn from a policy; what its two small networks saw is kept.
+"""Rollouts: a frozen model fills sentences in orders sampled from a policy, and the policy's inputs are recorded.
 
-The Transformer runs without gradients, so learning costs no more than decoding and two small networks.
+The Transformer runs without gradients, so learning costs no more than decoding and two small networks. Nothing here
+knows an algorithm, its returns or its loss.
 """
 
 from dataclasses import dataclass
@@ -10,98 +11,102 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.data.packing import starts_of
-from anyorder.decoding.engine import DecodeBatch, fill
-from anyorder.decoding.schedules import Fixed
+from anyorder.decoding.engine import run_decoding
+from anyorder.decoding.schedules import make_schedule
+from anyorder.decoding.state import DecodeBatch
 from anyorder.models.attention import Segments, to_device
 from anyorder.models.transformer import Linear
 from anyorder.models.translation import TranslationModel
 from anyorder.orders.base import Order, State
+from anyorder.orders.features import PolicyInputs
 from anyorder.orders.fixed import hash_uniform
-from anyorder.orders.learned import LearnedOrder, PolicyInputs, PolicyNetwork
-from anyorder.training.rewards import Outcome, first
+from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.policy import PolicyNetwork
+from anyorder.training.ngrams import length_mask
+from anyorder.training.rewards import Outcome
 
 
 class ActorCritic(nn.Module):
-    """The policy network, and beside it the value network where an algorithm wants one (paper, section 3.2)."""
+    """The policy network, and the value network where an algorithm needs one (paper, section 3.2)."""
 
-    def __init__(self, scorer: PolicyNetwork, with_value: bool):
+    def __init__(self, policy: PolicyNetwork, with_value: bool):
         super().__init__()
-        self.scorer = scorer
-        width = scorer.width
-        self.value = nn.Sequential(Linear(width, width), nn.LeakyReLU(0.1), Linear(width, 1)) if with_value else None
+        self.policy = policy
+        size = policy.hidden_size
+        self.value = nn.Sequential(Linear(size, size), nn.LeakyReLU(0.1), Linear(size, 1)) if with_value else None
 
-    def log_probs(self, made: "Decisions") -> Tensor:
+    def log_probs(self, decisions: "Decisions") -> Tensor:
         """(D, T) log-probability of every position at every decision; -inf where nothing may be filled."""
-        scores = torch.full((len(made.chosen) * made.width,), -torch.inf, device=made.chosen.device)
-        scores = scores.index_copy(0, made.places, self.scorer(made.inputs, made.segments))
-        return scores.view(-1, made.width).log_softmax(1)
+        scores = torch.full((len(decisions.chosen) * decisions.width,), -torch.inf, device=decisions.chosen.device)
+        scores = scores.index_copy(0, decisions.positions, self.policy(decisions.inputs, decisions.segments))
+        return scores.view(-1, decisions.width).log_softmax(1)
 
-    def values(self, made: "Decisions") -> Tensor:
-        """(D,) what the value network expects."""
+    def values(self, decisions: "Decisions") -> Tensor:
+        """(D,) the return that the value network expects."""
         assert self.value is not None
-        assert made.opening is not None
-        half = made.opening.dtype == torch.bfloat16
-        with torch.autocast(made.opening.device.type, torch.bfloat16, enabled=half):
-            return self.value(made.opening).squeeze(1).float()
+        assert decisions.opening is not None
+        half = decisions.opening.dtype == torch.bfloat16
+        with torch.autocast(decisions.opening.device.type, torch.bfloat16, enabled=half):
+            return self.value(decisions.opening).squeeze(1).float()
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """D choices between two or more masked positions, of all rollouts, step by step. Last, forced choices are none."""
+    """D choices between two or more masked positions, of all rollouts, step by step. A forced choice is none."""
 
     inputs: PolicyInputs
-    """(rows,) what was known of the masked positions, decision after decision."""
+    """(rows,) what the policy saw of the masked positions, decision after decision."""
     segments: Segments
     """How many rows each decision has."""
-    places: Tensor
+    positions: Tensor
     """(rows,) int64: where each row stands in the flattened (D, T)."""
     width: int
     """T"""
     chosen: Tensor
     """(D,) the position that was filled."""
     rollout: Tensor
-    """(D,) whose decision it is."""
-    owners: np.ndarray
+    """(D,) the number of the rollout."""
+    rollout_on_host: np.ndarray
     """The same, on the host."""
     step: Tensor
     """(D,) from 0."""
     opening: Tensor | None
-    """(D, width of the model) what the value network reads: the delimiter before the target."""
+    """(D, hidden_size) what the value network sees: the delimiter before the target."""
     reference: Tensor | None
     """(D, T) log-probabilities of a reference order."""
 
-    def only(self, which: np.ndarray) -> "Decisions":
-        """Some of them, by number."""
+    def select(self, numbers: np.ndarray) -> "Decisions":
+        """Some of the decisions, by number."""
         assert self.segments.lengths is not None
         device = self.chosen.device
-        counts = self.segments.lengths[which]
-        segments, at = Segments.of(counts, device), to_device(which, device)
-        rows = int(counts.sum())
-        number = torch.arange(len(which), device=device)
-        number = number.repeat_interleave(to_device(counts, device), output_size=rows)
-        moved = (self.segments.cu_seqlens[at] - segments.cu_seqlens[:-1])[number]
-        old = torch.arange(rows, device=device) + moved
+        counts = self.segments.lengths[numbers]
+        segments, index = Segments.of(counts, device), to_device(numbers, device)
+        total = int(counts.sum())
+        decision = torch.arange(len(numbers), device=device)
+        decision = decision.repeat_interleave(to_device(counts, device), output_size=total)
+        shift = (self.segments.cu_seqlens[index] - segments.cu_seqlens[:-1])[decision]
+        rows = torch.arange(total, device=device) + shift
         return Decisions(
-            inputs=self.inputs[old],
+            inputs=self.inputs[rows],
             segments=segments,
-            places=number * self.width + self.places[old] % self.width,
+            positions=decision * self.width + self.positions[rows] % self.width,
             width=self.width,
-            chosen=self.chosen[at],
-            rollout=self.rollout[at],
-            owners=self.owners[which],
-            step=self.step[at],
-            opening=None if self.opening is None else self.opening[at],
-            reference=None if self.reference is None else self.reference[at],
+            chosen=self.chosen[index],
+            rollout=self.rollout[index],
+            rollout_on_host=self.rollout_on_host[numbers],
+            step=self.step[index],
+            opening=None if self.opening is None else self.opening[index],
+            reference=None if self.reference is None else self.reference[index],
         )
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _StepRecord:
     """What one step showed of the sentences in which there was a choice."""
 
     inputs: PolicyInputs
     counts: np.ndarray
-    """Masked positions of each, on the host."""
+    """Masked positions of each sentence, on the host."""
     where: Tensor
     """Those positions, as in `State`."""
     opening: Tensor | None
@@ -109,55 +114,56 @@ class _Seen:
 
 
 class SamplingOrder(Order):
-    """Draws from a learned order's distribution by adding Gumbel noise to its scores, and keeps what it saw."""
+    """Samples from a learned order's distribution by adding Gumbel noise to its scores, and records what it saw."""
 
     def __init__(
-        self, order: LearnedOrder, with_opening: bool, reference: Order | None = None, init_scale: float = 1.0
+        self, order: LearnedOrder, with_opening: bool, reference: Order | None = None, reference_scale: float = 1.0
     ):
         self.name = f"sampled {order.name}"
-        self._order, self._reference, self._sharpness = order, reference, init_scale
+        self._order, self._reference, self._reference_scale = order, reference, reference_scale
         self.needs = order.needs if reference is None or reference.needs in ("nothing", order.needs) else "both"
-        self.wants_opening = with_opening
-        self._seen: list[_Seen] = []
+        self.needs_opening = with_opening
+        self._records: list[_StepRecord] = []
 
     def scores(self, state: State) -> Tensor:
         assert state.segments is not None
         assert state.segments.lengths is not None
         assert state.where is not None
         inputs = self._order.inputs(state)
-        scores = state.spread(self._order.scorer(inputs, state.segments))
+        scores = state.spread(self._order.network(inputs, state.segments))
         counts = state.segments.lengths
         choices = int(np.count_nonzero(counts > 1))  # the longest come first: those with a choice are a prefix
         rows = int(counts[:choices].sum())
         reference = None
         if self._reference is not None:
-            reference = self._sharpness * self._reference.scores(state)[:choices]
+            reference = self._reference_scale * self._reference.scores(state)[:choices]
             reference = reference.masked_fill(~state.masked[:choices], -torch.inf).log_softmax(1)
         opening = None if state.opening is None else state.opening[:choices]
-        self._seen.append(_Seen(inputs[:rows], counts[:choices], state.where[:rows], opening, reference))
-        drawn = hash_uniform(state.keys, state.positions + (state.step << 20))
-        return scores - (-(drawn + 2.0**-25).log()).log()
+        self._records.append(_StepRecord(inputs[:rows], counts[:choices], state.where[:rows], opening, reference))
+        uniform = hash_uniform(state.keys, state.positions + (state.step << 20))
+        return scores - (-(uniform + 2.0**-25).log()).log()
 
     def decisions(self, steps: Tensor, lengths: Tensor) -> Decisions:
-        """All of them. steps: (N, T) when each position was filled, by the engine that asked for the scores."""
+        """All decisions. steps: (N, T) when each position was filled, by the engine that asked for the scores."""
         width = steps.shape[1]
-        position_at = steps.masked_fill(~first(lengths, width), width + 1).argsort(dim=1)
-        number = np.array([len(seen.counts) for seen in self._seen])
-        openings = [seen.opening for seen in self._seen if seen.opening is not None]
-        references = [seen.reference for seen in self._seen if seen.reference is not None]
-        step = np.repeat(np.arange(len(number)), number)
-        rollout = np.concatenate([np.arange(one) for one in number])
+        position_at = steps.masked_fill(~length_mask(lengths, width), width + 1).argsort(dim=1)
+        counts = np.array([len(record.counts) for record in self._records])
+        openings = [record.opening for record in self._records if record.opening is not None]
+        references = [record.reference for record in self._records if record.reference is not None]
+        step = np.repeat(np.arange(len(counts)), counts)
+        rollout = np.concatenate([np.arange(count) for count in counts])
         step_tensor, rollout_tensor = to_device(step, steps.device), to_device(rollout, steps.device)
+        starts = starts_of(counts).tolist()
         return Decisions(
-            inputs=PolicyInputs.end_to_end([seen.inputs for seen in self._seen]),
-            segments=Segments.of(np.concatenate([seen.counts for seen in self._seen]), steps.device),
-            places=torch.cat(
-                [seen.where + start * width for seen, start in zip(self._seen, starts_of(number).tolist(), strict=True)]
+            inputs=PolicyInputs.cat([record.inputs for record in self._records]),
+            segments=Segments.of(np.concatenate([record.counts for record in self._records]), steps.device),
+            positions=torch.cat(
+                [record.where + start * width for record, start in zip(self._records, starts, strict=True)]
             ),
             width=width,
             chosen=position_at[rollout_tensor, step_tensor],
             rollout=rollout_tensor,
-            owners=rollout,
+            rollout_on_host=rollout,
             step=step_tensor,
             opening=torch.cat(openings) if openings else None,
             reference=torch.cat(references) if references else None,
@@ -166,16 +172,17 @@ class SamplingOrder(Order):
 
 def roll_out(
     model: TranslationModel,
-    work: DecodeBatch,
+    batch: DecodeBatch,
     sampler: SamplingOrder,
     references: np.ndarray,
     reference_lengths: np.ndarray,
 ) -> tuple[Decisions, Outcome]:
     """Fill every target once, one position a step. references: (sentences, R) padded ids."""
-    canvas = fill(model, work, sampler, Fixed(1))
-    ids, steps, logprobs = (value.clone() for value in canvas.finished())
-    lengths = to_device(canvas.lengths, model.device)
-    copies = work.copies
+    state = run_decoding(model, batch, sampler, make_schedule("one"))
+    ids, steps, logprobs = (value.clone() for value in state.results())
+    lengths = to_device(state.lengths, model.device)
+    copies, canvases = batch.copies, batch.canvases
+    languages = canvases.packed.languages[canvases.starts]
     outcome = Outcome(
         ids=ids,
         lengths=lengths,
@@ -183,16 +190,17 @@ def roll_out(
         reference_lengths=to_device(reference_lengths, model.device).repeat_interleave(copies, 0),
         steps=steps,
         logprobs=logprobs,
+        languages=to_device(languages, model.device).repeat_interleave(copies, 0),
     )
     return sampler.decisions(steps, lengths), outcome
 
 
-def edges(steps: Tensor, lengths: Tensor) -> Tensor:
+def edge_fills(steps: Tensor, lengths: Tensor) -> Tensor:
     """(N, T) bool: the position was the leftmost or the rightmost masked one when it was filled.
 
     It was the leftmost if nothing to its left came later.
     """
-    inside = first(lengths, steps.shape[1])
+    inside = length_mask(lengths, steps.shape[1])
     steps = steps.masked_fill(~inside, 0)
     from_left = steps.cummax(1).values
     from_right = steps.flip(1).cummax(1).values.flip(1)

@@ -1,15 +1,13 @@
-"""A run on disk: everything that `--resume` needs, written as a whole or not at all, and checked when read.
+"""A run on disk: everything needed to resume it, written as a whole or not at all, and checked when read.
 
     checkpoint-00001000/
-      state.json             step, place in the data, clock, best score, checksums
+      state.json             step, cursor in the data, clock, best score, checksums
       model.safetensors      weights · average.safetensors · optimizer.safetensors
 
-Random numbers need no saving: every batch and epoch draws its own from the seed.
+Random numbers need no saving: those of every batch and epoch follow from the seed. Knows no objective.
 """
 
-import json
 import math
-import os
 import shutil
 import zlib
 from dataclasses import asdict, dataclass, field
@@ -21,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from anyorder.errors import InputError
-from anyorder.files import read_json, read_tensors
+from anyorder.files import atomic_folder, check_writable, read_json, read_tensors, write_json
 from anyorder.training.batches import Cursor
 
 STATE = "state.json"
@@ -36,12 +34,12 @@ class RunState:
     seconds: float = 0.0
     best: float = -math.inf
     scores: dict[str, float] = field(default_factory=dict)
-    validated: int = -1
+    validated_step: int = -1
     """The step of the last validation."""
     stale: int = 0
     """Validations since the best one."""
     settings: dict[str, object] = field(default_factory=dict)
-    """What the run was told to do besides what its fingerprint holds."""
+    """Settings that may change when the run is resumed."""
 
 
 def save_state(
@@ -54,21 +52,18 @@ def save_state(
 ) -> None:
     """Write `out/checkpoint-STEP`, then remove older ones. A reader never sees half of one."""
     folder = out / f"checkpoint-{state.step:08d}"
-    partial = out / f"{folder.name}.partial-{os.getpid()}"
-    partial.mkdir(parents=True)
     tensors = {
         "model": dict(model.state_dict()),
         "average": dict(average.state_dict()),
         "optimizer": _optimizer_tensors(model, optimizer),
     }
-    checksums = {}
-    for name, values in tensors.items():
-        file = partial / f"{name}.safetensors"
-        save_file({key: value.detach().contiguous().cpu() for key, value in values.items()}, file)
-        checksums[file.name] = _checksum(file)
-    about = {**asdict(state), "fingerprint": fingerprint, "checksums": checksums}
-    (partial / STATE).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-    partial.rename(folder)
+    with atomic_folder(folder) as partial:
+        checksums = {}
+        for name, values in tensors.items():
+            file = partial / f"{name}.safetensors"
+            save_file({key: value.detach().contiguous().cpu() for key, value in values.items()}, file)
+            checksums[file.name] = _checksum(file)
+        write_json(partial / STATE, {**asdict(state), "fingerprint": fingerprint, "checksums": checksums})
     for old in _checkpoints(out):
         if old != folder:
             shutil.rmtree(old)
@@ -86,25 +81,25 @@ def load_latest(
     if not found:
         return None
     folder = found[-1]
-    about = read_json(folder / STATE)
+    saved = read_json(folder / STATE)
     try:
-        for name, expected in about["checksums"].items():
+        for name, expected in saved["checksums"].items():
             if not (folder / name).exists() or _checksum(folder / name) != expected:
                 raise InputError(f"{folder / name}: corrupted checkpoint (its checksum is wrong)")
-        theirs = about["fingerprint"]
+        saved_fingerprint = saved["fingerprint"]
         state = RunState(
-            step=about["step"],
-            cursor=Cursor(**about["cursor"]),
-            seconds=about["seconds"],
-            best=about["best"],
-            scores=about["scores"],
-            validated=about["validated"],
-            stale=about.get("stale", 0),
-            settings=about.get("settings", {}),
+            step=saved["step"],
+            cursor=Cursor(**saved["cursor"]),
+            seconds=saved["seconds"],
+            best=saved["best"],
+            scores=saved["scores"],
+            validated_step=saved["validated_step"],
+            stale=saved["stale"],
+            settings=saved["settings"],
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / STATE}: corrupted checkpoint ({error})") from None
-    if changed := changes(theirs, fingerprint):
+    if changed := describe_changes(saved_fingerprint, fingerprint):
         raise InputError(f"{folder}: cannot resume: {'; '.join(changed)}")
     model.load_state_dict(read_tensors(folder / "model.safetensors"))
     average.load_state_dict(read_tensors(folder / "average.safetensors"))
@@ -112,20 +107,36 @@ def load_latest(
     return state
 
 
-def changes(before: dict[str, Any], now: dict[str, Any], group: str = "") -> list[str]:
-    """What is different, in words. What was not recorded is passed over.
+def describe_changes(before: dict[str, Any], now: dict[str, Any], group: str = "") -> list[str]:
+    """What is different, in words. What was not recorded is skipped.
 
-    >>> changes({"seed": 1, "shape": {"width": 32, "heads": 2}}, {"seed": 1, "shape": {"width": 64, "heads": 2}})
-    ['shape.width was 32, now it is 64']
+    >>> before, now = {"seed": 1, "rl": {"gamma": 0.9, "epochs": 4}}, {"seed": 1, "rl": {"gamma": 0.5, "epochs": 4}}
+    >>> describe_changes(before, now)
+    ['rl.gamma was 0.9, now it is 0.5']
     """
-    found = []
+    changed = []
     for key, value in now.items():
         was = before.get(key, value)
         if isinstance(was, dict) and isinstance(value, dict) and was.keys() == value.keys():
-            found += changes(was, value, f"{group}{key}.")
+            changed += describe_changes(was, value, f"{group}{key}.")
         elif was != value:
-            found.append(f"{group}{key} was {was}, now it is {value}")
-    return found
+            changed.append(f"{group}{key} was {was}, now it is {value}")
+    return changed
+
+
+RUN_FILES = ("log.jsonl", "checkpoint-*", "*.partial-*", "anyorder")
+"""What may be found in the folder of a run that has begun; the last is TensorBoard's."""
+
+
+def check_run_folder(out: Path, resume: bool) -> None:
+    """An `InputError` unless a run can write its folder: new, empty, or holding the run to be resumed."""
+    check_writable(out)
+    if not out.exists() or not any(out.iterdir()):
+        return
+    if not resume:
+        raise InputError(f"is needed to continue {out}, which already exists; or choose another place", "resume")
+    if not any(match for pattern in RUN_FILES for match in out.glob(pattern)):
+        raise InputError(f"{out}: is not the folder of a run, so there is nothing to resume")
 
 
 def _checkpoints(out: Path) -> list[Path]:

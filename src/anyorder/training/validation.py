@@ -1,46 +1,84 @@
-"""Judging by the dev split: some of its sentences translated with gold lengths, and scored."""
+"""Validation: some sentences of the dev split, translated with gold lengths and scored. Knows no objective."""
+
+import time
+from dataclasses import dataclass
 
 import numpy as np
 
 from anyorder.data.store import Store
-from anyorder.decoding.distributed import decode_distributed
-from anyorder.decoding.engine import Hypothesis, Request
-from anyorder.decoding.schedules import Fixed
+from anyorder.data.subwords import join_subwords
+from anyorder.decoding.config import DecodingConfig
 from anyorder.errors import InputError
 from anyorder.evaluation.bleu import corpus_bleu
 from anyorder.models.translation import TranslationModel
 from anyorder.orders import Order
+from anyorder.translator import Sentence, Translator
+
+SAMPLE = 8
+"""Sentences that are translated to estimate the time of a validation."""
 
 
-class Dev:
-    """The sentences of a store's dev split that have at most so many subwords on both sides; the first so many."""
+@dataclass(frozen=True)
+class DevResult:
+    """How an order did on the dev split."""
 
-    def __init__(self, store: Store, sentences: int, length: int, room: int):
-        """length: 0 takes any; room: what the model has room for."""
+    bleu: float
+    """Of the words."""
+    steps: list[np.ndarray]
+    """(length,) the step, from 1, at which each position was filled; one array a sentence."""
+
+
+class DevSet:
+    """The first so many sentences of a store's dev split that are short enough on both sides.
+
+    Args:
+        store: Holds the split.
+        sentences: How many, in each direction.
+        max_length: Subwords on either side; 0 for what the model has room for.
+        room: Subwords that the model has room for.
+    """
+
+    def __init__(self, store: Store, sentences: int, max_length: int, room: int):
         self._path = store.path
         self._split = store.split("dev")
         self._sentences = sentences
-        self._limit = min(length or room, room)
+        self._max_length = min(max_length or room, room)
 
     def rows(self, source: str, target: str) -> np.ndarray:
+        """(N,) numbers of the sentences for this pair of languages."""
         longer = np.maximum(*(self._split.sides[language].lengths for language in (source, target)))
-        return np.flatnonzero(longer <= self._limit)[: self._sentences]
+        return np.flatnonzero(longer <= self._max_length)[: self._sentences]
 
-    def check(self, source: str, target: str, option: str) -> None:
-        """An `InputError` if there are none."""
+    def check(self, source: str, target: str) -> None:
+        """An `InputError` if there are no such sentences."""
         if len(self.rows(source, target)) == 0:
             raise InputError(
-                f"{self._path}: no pair of the split 'dev' has at most {self._limit} subwords on both sides; "
-                f"raise {option}"
+                f"{self._path}: no pair of the split 'dev' has at most {self._max_length} subwords on both sides; "
+                "raise validation_length"
             )
 
-    def translate(
-        self, model: TranslationModel, order: Order, source: str, target: str
-    ) -> tuple[float, list[Hypothesis]]:
-        """BLEU, and what was written."""
-        given, wanted = self._split.sides[source], self._split.sides[target]
-        rows, direction, words = self.rows(source, target), f"{source}-{target}", model.vocabulary.words
-        requests = [Request(np.asarray(given[i], np.int64), int(wanted.lengths[i])) for i in rows]
-        filled = decode_distributed(model, requests, direction, order.bind(model, direction), Fixed(1))
-        made = [" ".join(words(one.ids)) for one in filled]
-        return corpus_bleu(made, [" ".join(words(wanted[i])) for i in rows]), filled
+    def evaluate(self, model: TranslationModel, order: Order, direction: str) -> DevResult:
+        """Translate the sentences in this order, one position a step."""
+        return self._evaluate(model, order, direction, self.rows(*model.languages(direction)))
+
+    def estimate_seconds(self, model: TranslationModel, order: Order, direction: str) -> float:
+        """About how long `evaluate` will take, from the time of a few sentences."""
+        source, target = model.languages(direction)
+        rows = self.rows(source, target)
+        sample = rows[:: max(1, len(rows) // SAMPLE)][:SAMPLE]
+        start = time.monotonic()
+        self._evaluate(model, order, direction, sample)
+        lengths = self._split.sides[target].lengths.astype(np.float64)
+        return (time.monotonic() - start) * float((lengths[rows] ** 2).sum() / (lengths[sample] ** 2).sum())
+
+    def _evaluate(self, model: TranslationModel, order: Order, direction: str, rows: np.ndarray) -> DevResult:
+        source, target = (self._split.sides[language] for language in model.languages(direction))
+        words = model.vocabulary.words
+        sentences = (
+            Sentence(" ".join(words(source[i])), np.asarray(source[i], np.int64), int(target.lengths[i])) for i in rows
+        )
+        config = DecodingConfig(order=order, schedule="one", length="gold")
+        trajectories = list(Translator(model).decode(sentences, direction, config))
+        hypotheses = [" ".join(join_subwords(trajectory.tokens)[0]) for trajectory in trajectories]
+        bleu = corpus_bleu(hypotheses, [" ".join(words(target[i])) for i in rows])
+        return DevResult(bleu, [np.array(trajectory.steps) for trajectory in trajectories])

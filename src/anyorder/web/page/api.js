@@ -1,38 +1,38 @@
-// The explorer's API, on this page's own origin.
+// Requests to the explorer's API, on the origin of this page.
 
-/** A JSON answer. Throws an Error whose message is one line for the reader; an aborted request throws as fetch does. */
-export async function ask(path, query = null, signal = undefined) {
+/** A JSON response. Throws an Error with a one-line message for the reader; an aborted request throws as fetch does. */
+export async function request(path, query = null, signal = undefined) {
   const options = query && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(query) };
   let response;
   try {
     response = await fetch(path, { ...options, signal });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Error("The server does not answer: is it still running?");
+    throw new Error("The server does not respond. Is it still running?");
   }
-  const answer = await response.json().catch(() => null);
+  const result = await response.json().catch(() => null);
   if (signal?.aborted) throw new DOMException("aborted", "AbortError");
-  if (!response.ok || answer === null) throw new Error(answer?.error ?? `The server answered with status ${response.status}`);
-  return answer;
+  if (!response.ok || result === null) throw new Error(result?.error ?? `The server responded with status ${response.status}`);
+  return result;
 }
 
-const KEPT = 300;
+const CACHE_SIZE = 300;
 
 /**
- * Looks at states of sentences (`/api/step`): `look(query)` gives one, or null if it is not wanted any more. A request
- * is sent after a short rest and gives way to the next; what was seen is kept.
+ * Fetches states of sentences (`/api/step`): `fetchState(query)` returns a state, or null if a later call replaced it. A
+ * request waits a moment, so that moving the pointer across a sentence sends only one. States are cached.
  */
-export function looker(onError, rest = 110) {
-  const known = new Map();
+export function stateFetcher(onError, delay = 110) {
+  const cache = new Map();
   let pending = null;
 
-  async function seek(query, key, signal) {
+  async function fetchAfterDelay(query, key, signal) {
     try {
-      await new Promise((resolve) => setTimeout(resolve, rest));
+      await new Promise((resolve) => setTimeout(resolve, delay));
       if (signal.aborted) return null;
-      const state = await ask("api/step", query, signal);
-      if (known.size >= KEPT) known.delete(known.keys().next().value);
-      known.set(key, state);
+      const state = await request("api/step", query, signal);
+      if (cache.size >= CACHE_SIZE) cache.delete(cache.keys().next().value);
+      cache.set(key, state);
       return state;
     } catch (error) {
       if (!signal.aborted) onError(error.message);
@@ -42,20 +42,20 @@ export function looker(onError, rest = 110) {
     }
   }
 
-  function look(query) {
+  function fetchState(query) {
     const key = JSON.stringify(query);
     if (pending?.key === key) return pending.state;
-    look.cancel();
-    if (known.has(key)) return Promise.resolve(known.get(key));
+    fetchState.cancel();
+    if (cache.has(key)) return Promise.resolve(cache.get(key));
     const controller = new AbortController();
-    pending = { key, controller, state: null };
-    const made = pending;
-    made.state = seek(query, key, controller.signal);
-    return made.state;
+    const started = { key, controller, state: null };
+    pending = started;
+    started.state = fetchAfterDelay(query, key, controller.signal);
+    return started.state;
   }
-  look.cancel = () => {
+  fetchState.cancel = () => {
     pending?.controller.abort();
     pending = null;
   };
-  return look;
+  return fetchState;
 }

@@ -1,20 +1,20 @@
-// Where the pen went: an arc from each position to the one filled next, above the line to the right, below to the left.
+// An arc from each position to the one that is filled next: above the line if it goes right, below if it goes left.
 
-import { place, scale } from "./colour.js";
+import { scale, stepTone } from "./color.js";
 import { svg } from "./dom.js";
 
-/** Positions in the order in which they were filled, from the left within one step; empty ones are left out. */
+/** Filled positions in the order in which they were filled, from left to right within a step. */
 export function permutation(steps) {
   const filled = steps.map((_, i) => i).filter((i) => steps[i] !== null);
   return filled.sort((a, b) => steps[a] - steps[b] || a - b);
 }
 
-/** A drawing of the jumps: `{node, draw(width), show(step)}`. */
+/** A drawing of the jumps: `{node, draw(width), show(step)}`. `count` is the number of the last step. */
 export function arcs(steps, count) {
   const node = svg("svg", { class: "arcs", role: "img", "aria-label": "Arcs of jumps between positions" });
   const path = permutation(steps);
   let marks = []; // by step
-  let now = count;
+  let current = count;
 
   function draw(width) {
     const gap = (width - 16) / Math.max(1, steps.length - 1);
@@ -43,22 +43,22 @@ export function arcs(steps, count) {
     });
     const radius = Math.max(1.8, Math.min(4, gap * 0.32));
     for (const i of path) mark(svg("circle", { cx: x(i), cy: axis, r: radius }), steps[i]);
-    for (let step = now + 1; step <= count; step += 1) set(step, "off", true);
-    set(now, "now", true);
+    for (let step = current + 1; step <= count; step += 1) set(step, "off", true);
+    set(current, "now", true);
   }
 
   function mark(shape, step) {
-    shape.style.setProperty("--tone", scale(place(step, count)));
+    shape.style.setProperty("--tone", scale(stepTone(step, count)));
     node.append(shape);
     marks[step].push(shape);
   }
 
   function show(step) {
-    set(now, "now", false);
-    for (let at = now + 1; at <= step; at += 1) set(at, "off", false);
-    for (let at = step + 1; at <= now; at += 1) set(at, "off", true);
-    now = step;
-    set(now, "now", true);
+    set(current, "now", false);
+    for (let at = current + 1; at <= step; at += 1) set(at, "off", false);
+    for (let at = step + 1; at <= current; at += 1) set(at, "off", true);
+    current = step;
+    set(current, "now", true);
   }
 
   function set(step, name, on) {

@@ -1,10 +1,10 @@
-// The paper's notation, by the rule of `anyorder.report.terminal`: [ ] where the pen moved right, { } where it moved left.
+// The paper's notation, as `anyorder.report.terminal` prints it: [ ] around a stretch filled rightwards, { } leftwards.
 
 export const BLANK = "__";
 
-/** Maximal stretches filled one neighbour after the other: [first position, last position, +1 or -1]. */
+/** Maximal stretches of neighbors filled in consecutive steps: [first position, last position, +1 or -1]. */
 export function runs(steps) {
-  const found = [];
+  const stretches = [];
   let start = 0;
   while (start < steps.length - 1) {
     const direction = steps[start + 1] - steps[start];
@@ -14,18 +14,18 @@ export function runs(steps) {
     }
     let end = start + 1;
     while (end + 1 < steps.length && steps[end + 1] - steps[end] === direction) end += 1;
-    found.push([start, end, direction]);
+    stretches.push([start, end, direction]);
     start = end + 1;
   }
-  return found;
+  return stretches;
 }
 
-/** The sentence after step `now`. Positions without a step (null) are not filled. */
-export function bracketed(tokens, steps, now) {
-  const filled = steps.map((step) => step !== null && step <= now);
+/** The sentence after a step. Positions whose step is null are not filled. */
+export function bracketed(tokens, steps, step) {
+  const filled = steps.map((at) => at !== null && at <= step);
   const shown = tokens.map((token, i) => (filled[i] ? token : BLANK));
-  // A position not filled yet must not look like anyone's neighbour in time.
-  const known = steps.map((step, i) => (filled[i] ? step : -2 * (i + 1)));
+  // Positions that are not filled yet get numbers that are consecutive with no other.
+  const known = steps.map((at, i) => (filled[i] ? at : -2 * (i + 1)));
   for (const [first, last, direction] of runs(known)) {
     const [left, right] = direction === 1 ? "[]" : "{}";
     shown[first] = left + shown[first];

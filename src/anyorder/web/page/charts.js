@@ -1,9 +1,9 @@
-// Charts of corpus figures. Coordinates are per cent of the width, so nothing is redrawn when the page changes size.
+// Charts of corpus metrics. Coordinates are percentages of the width, so nothing is redrawn when the window is resized.
 
-import { scale } from "./colour.js";
-import { el, number, percent, svg } from "./dom.js";
+import { scale } from "./color.js";
+import { el, formatNumber, percent, svg } from "./dom.js";
 
-/** Rows of a dot with its interval; the null as a grey band with a tick. rows: [name, figure | null]. */
+/** One row per system: a dot with its interval, and the null as a gray band with a tick. rows: [name, metric | null]. */
 export function dotChart(rows, domain) {
   const digits = digitsOf(domain);
   const [low, high] = domain;
@@ -11,22 +11,22 @@ export function dotChart(rows, domain) {
   const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
   const width = (from, to) => `${(100 * Math.max(0, Math.min(high, to) - Math.max(low, from)) / (high - low)).toFixed(2)}%`;
   const chart = el("div", { class: "dots" });
-  for (const [name, figure] of rows) {
-    const row = svg("svg", { class: "dot-row", height: 22, role: "img", "aria-label": `${name}: ${told(figure, digits)}` });
+  for (const [name, metric] of rows) {
+    const row = svg("svg", { class: "dot-row", height: 22, role: "img", "aria-label": `${name}: ${describe(metric, digits)}` });
     for (const tick of ticks(low, high)) row.append(svg("line", { class: "grid", x1: x(tick), x2: x(tick), y1: 0, y2: 22 }));
-    if (figure && known(figure.null)) {
-      if (known(figure.null_low) && known(figure.null_high)) {
-        row.append(svg("rect", { class: "null-band", x: x(figure.null_low), width: width(figure.null_low, figure.null_high), y: 4, height: 14 }));
+    if (metric && known(metric.null)) {
+      if (known(metric.null_low) && known(metric.null_high)) {
+        row.append(svg("rect", { class: "null-band", x: x(metric.null_low), width: width(metric.null_low, metric.null_high), y: 4, height: 14 }));
       }
-      row.append(svg("line", { class: "null", x1: x(figure.null), x2: x(figure.null), y1: 4, y2: 18 }));
+      row.append(svg("line", { class: "null", x1: x(metric.null), x2: x(metric.null), y1: 4, y2: 18 }));
     }
-    if (figure && known(figure.value)) {
-      if (known(figure.low) && known(figure.high)) {
-        row.append(svg("line", { class: "interval", x1: x(figure.low), x2: x(figure.high), y1: 11, y2: 11 }));
+    if (metric && known(metric.value)) {
+      if (known(metric.low) && known(metric.high)) {
+        row.append(svg("line", { class: "interval", x1: x(metric.low), x2: x(metric.high), y1: 11, y2: 11 }));
       }
-      row.append(svg("circle", { class: "dot", cx: x(figure.value), cy: 11, r: 4.2 }));
+      row.append(svg("circle", { class: "dot", cx: x(metric.value), cy: 11, r: 4.2 }));
     }
-    const value = el("span", { class: "value", title: told(figure, digits) }, number(figure?.value, digits));
+    const value = el("span", { class: "value", title: describe(metric, digits) }, formatNumber(metric?.value, digits));
     chart.append(el("span", { class: "name", title: name }, name), row, value);
   }
   const axis = svg("svg", { class: "axis", height: 16, "aria-hidden": "true" });
@@ -39,41 +39,41 @@ export function dotChart(rows, domain) {
   return chart;
 }
 
-/** "0.63 [0.60, 0.66], by chance 0.00; less the first system's 0.12 [0.09, 0.15]" */
-export function told(figure, digits = 2) {
-  if (!figure || figure.value === null || figure.value === undefined) return "no figure";
-  const interval = figure.low == null ? "" : ` [${number(figure.low, digits)}, ${number(figure.high, digits)}]`;
-  const chance = figure.null == null ? "" : `, by chance ${number(figure.null, digits)}`;
-  return number(figure.value, digits) + interval + chance + difference(figure, digits);
+/** "0.63 [0.60, 0.66], by chance 0.00; difference to the first system 0.12 [0.09, 0.15]" */
+export function describe(metric, digits = 2) {
+  if (!metric || metric.value === null || metric.value === undefined) return "no value";
+  const interval = metric.low == null ? "" : ` [${formatNumber(metric.low, digits)}, ${formatNumber(metric.high, digits)}]`;
+  const chance = metric.null == null ? "" : `, by chance ${formatNumber(metric.null, digits)}`;
+  return formatNumber(metric.value, digits) + interval + chance + difference(metric, digits);
 }
 
-function difference(figure, digits) {
-  if (figure.difference == null || figure.difference_low == null) return "";
-  const all = [figure.difference, figure.difference_low, figure.difference_high];
+function difference(metric, digits) {
+  if (metric.difference == null || metric.difference_low == null) return "";
+  const all = [metric.difference, metric.difference_low, metric.difference_high];
   const least = Math.min(...all.map(Math.abs).filter((size) => size > 0));
-  const enough = Number.isFinite(least) ? Math.min(6, Math.max(digits, Math.ceil(-Math.log10(least)))) : digits; // an end must not become 0
-  const [value, low, high] = all.map((one) => number(one, enough));
-  return `; less the first system's ${value} [${low}, ${high}]`;
+  const enough = Number.isFinite(least) ? Math.min(6, Math.max(digits, Math.ceil(-Math.log10(least)))) : digits; // enough digits that no end of the interval rounds to 0
+  const [value, low, high] = all.map((end) => formatNumber(end, enough));
+  return `; difference to the first system ${value} [${low}, ${high}]`;
 }
 
-/** The part of the axis that a set of figures needs: shares and correlations have their own, others what they span. */
-export function domainOf(name, figures) {
+/** The range of the axis: fixed for correlations, from 0 for shares, and otherwise the range of the values. */
+export function domainOf(name, metrics) {
   if (/kendall|spearman|correlation/.test(name)) return [-1, 1];
-  if (/share|ar-ness|rate|entropy|suffixes|^label/.test(name) && !figures.some((figure) => figure?.value > 1)) {
-    const most = Math.max(...figures.flatMap((figure) => [figure?.high ?? figure?.value ?? 0, figure?.null_high ?? figure?.null ?? 0]));
+  if (/share|ar-ness|rate|entropy|suffixes|^label/.test(name) && !metrics.some((metric) => metric?.value > 1)) {
+    const most = Math.max(...metrics.flatMap((metric) => [metric?.high ?? metric?.value ?? 0, metric?.null_high ?? metric?.null ?? 0]));
     return [0, [0.05, 0.1, 0.2, 0.5, 1].find((top) => most <= top) ?? 1];
   }
-  const values = figures.flatMap((figure) => [figure?.value, figure?.low, figure?.high, figure?.null_low, figure?.null_high, figure?.null]);
+  const values = metrics.flatMap((metric) => [metric?.value, metric?.low, metric?.high, metric?.null_low, metric?.null_high, metric?.null]);
   const known = values.filter((value) => Number.isFinite(value));
   if (!known.length) return [0, 1];
   const high = Math.max(...known);
   const low = Math.min(...known) > -0.02 * high ? 0 : Math.min(...known);
   const unit = 10 ** Math.floor(Math.log10(Math.max(1e-9, high - low)));
-  const step = [0.2, 0.5, 1, 2].map((f) => f * unit).find((one) => (high - low) / one <= 6) ?? unit;
+  const step = [0.2, 0.5, 1, 2].map((f) => f * unit).find((size) => (high - low) / size <= 6) ?? unit;
   return [Math.floor(low / step) * step, Math.ceil(high / step + 1e-9) * step || 1];
 }
 
-/** Decimals that tell apart what an axis tells apart. */
+/** The number of decimals that fits the range of an axis. */
 export function digitsOf([low, high]) {
   return high - low <= 0.1 ? 3 : high - low > 10 ? 1 : 2;
 }
@@ -85,16 +85,16 @@ function ticks(low, high) {
 
 function plain(value, marks) {
   const digits = [0, 1, 2, 3].find((d) => marks.every((mark) => Math.abs(Number(mark.toFixed(d)) - mark) < 1e-9)) ?? 3;
-  return number(value, digits);
+  return formatNumber(value, digits);
 }
 
-/** Position × step of a whole corpus. share[step bin][position bin]; `most` is the share of the darkest colour. */
+/** A heat map of position × step over a corpus. share[step bin][position bin]; `most` is the share of the darkest color. */
 export function heatMap(share, most, dark, readout) {
   const bins = share.length;
   const columns = share[0]?.length ?? 0;
   const map = svg("svg", { class: "heat", viewBox: `0 0 ${columns} ${bins}`, preserveAspectRatio: "none", role: "img", "aria-label": "Share of fills by relative position (left to right) and relative step (top to bottom)" });
   share.forEach((row, r) => {
-    row.forEach((value, c) => map.append(svg("rect", { x: c, y: r, width: 1.02, height: 1.02, fill: heatColour(value ?? 0, most, dark) })));
+    row.forEach((value, c) => map.append(svg("rect", { x: c, y: r, width: 1.02, height: 1.02, fill: heatColor(value ?? 0, most, dark) })));
   });
   map.addEventListener("pointermove", (event) => {
     const box = map.getBoundingClientRect();
@@ -107,21 +107,21 @@ export function heatMap(share, most, dark, readout) {
   return map;
 }
 
-/** Square root, because a strict order puts everything in one cell and others spread it over twenty. */
-export function heatColour(value, most, dark) {
+/** The square root, because a strict order puts everything into one cell of a row and others spread it over twenty. */
+export function heatColor(value, most, dark) {
   const t = Math.sqrt(Math.min(1, Math.max(0, value / (most || 1))));
-  const solid = Math.min(1, t / 0.25); // nothing is the colour of the paper
+  const solid = Math.min(1, t / 0.25); // a share of 0 is transparent
   return scale(dark ? t : 1 - t).replace(")", ` / ${solid.toFixed(2)})`);
 }
 
-/** The bar of a legend: colours of t from 0 to 1. */
-export function ramp(colourAt) {
+/** The color bar of a legend. colorAt(t): the color at t, from 0 to 1. */
+export function ramp(colorAt) {
   const bar = el("span", { class: "ramp" });
-  bar.style.background = `linear-gradient(to right, ${Array.from({ length: 21 }, (_, i) => colourAt(i / 20)).join(", ")})`;
+  bar.style.background = `linear-gradient(to right, ${Array.from({ length: 21 }, (_, i) => colorAt(i / 20)).join(", ")})`;
   return bar;
 }
 
-/** Bars of signed jumps. jumps: {"-10": share, …, "10": share}. */
+/** A bar chart of signed jumps. jumps: {"-10": share, …, "10": share}. */
 export function jumpChart(jumps) {
   const most = Math.max(...Object.values(jumps).map((share) => share ?? 0));
   const keys = Object.keys(jumps).map(Number).sort((a, b) => a - b);
@@ -138,7 +138,7 @@ export function jumpChart(jumps) {
   }
   chart.append(svg("line", { class: "base", x1: 0, x2: "100%", y1: 94.5, y2: 94.5 }));
   for (const key of [-edge, -edge / 2, 0, edge / 2, edge]) {
-    const text = Math.abs(key) === edge ? `${key < 0 ? "≤ −" : "≥ "}${edge}` : number(key, 0);
+    const text = Math.abs(key) === edge ? `${key < 0 ? "≤ −" : "≥ "}${edge}` : formatNumber(key, 0);
     const anchor = key === -edge ? "start" : key === edge ? "end" : "middle";
     const at = key === -edge ? 0 : key === edge ? 100 : (key + edge + 0.5) * slot;
     if (Number.isInteger(key)) chart.append(svg("text", { x: `${at}%`, y: 109, "text-anchor": anchor }, text));

@@ -1,128 +1,153 @@
-// An order by hand: the reader picks the positions, the model writes them, an order may advise and finish.
+// Filling by hand: the reader picks positions and, if wanted, the words; the model writes, and an order may advise and
+// finish.
 
-import { ask } from "./api.js";
-import { choice, el, offer } from "./dom.js";
+import { request } from "./api.js";
+import { choice, el, setOptions } from "./dom.js";
 import { candidateList, fillView } from "./fill.js";
 
-const NOBODY = "";
-const PACE = 90; // milliseconds between steps when the order finishes
+const NO_ADVICE = "";
+const STEP_DELAY = 90; // milliseconds between steps while the order finishes
 
 /**
- * `onChange({size, advice, positions}, run)` is told of every new state, with the run once it is complete, else null.
- * `tell(line)` shows an error. Returns `{node, start(query, size, orders, longest), restore(made), set(options)}`.
+ * `onChange({size, advice, fills}, run)` is called after every change; `run` is null until nothing is masked. `showError(line)`
+ * shows an error, or clears it with "". A fill is {position, token}; a token of null is the model's best. Returns `{node,
+ * start(query, size, orders, longest), restore(byHand), set(options), pause()}`.
  */
-export function composer(onChange, tell) {
-  let query = null; // {model, direction, text}
+export function composer(onChange, showError) {
+  let query = null; // {model, direction, text, reference}
   let size = 0;
-  let advice = NOBODY;
-  let positions = []; // as the reader wants them
-  let good = []; // as `state` has them
+  let advice = NO_ADVICE;
+  let wanted = []; // the fills that the reader wants
+  let shown = []; // the fills of `state`
   let state = null;
-  let trail = new Map(); // how many are filled → what could be seen then
-  let turn = new AbortController();
+  let history = new Map(); // number of fills → the state at that time
+  let selected = null; // the position whose word can be changed
+  let controller = new AbortController();
   let finishing = false;
 
-  const counsel = choice("Advice from", [], NOBODY, (value) => ((advice = value), halt(), forget(), refresh()));
-  const number = el("input", { type: "number", min: "1", step: "1", class: "size", onchange: resize });
-  const undo = el("button", { type: "button", class: "act", onclick: back }, "Undo");
-  const restart = el("button", { type: "button", class: "act", onclick: clear }, "Restart");
-  const finish = el("button", { type: "button", class: "act strong", onclick: () => (finishing ? halt() : rest()) });
-  const told = el("span", { class: "unseen", role: "status" });
+  const adviser = choice("Advice from", [], NO_ADVICE, (value) => ((advice = value), stop(), clearHistory(), refresh()));
+  const sizeInput = el("input", { type: "number", min: "1", step: "1", class: "size", onchange: resize });
+  const undo = el("button", { type: "button", class: "act", onclick: () => setFills(wanted.slice(0, -1)) }, "Undo");
+  const restart = el("button", { type: "button", class: "act", onclick: () => setFills([]) }, "Restart");
+  const finish = el("button", { type: "button", class: "act strong", onclick: () => (finishing ? stop() : finishWithOrder()) });
+  const status = el("span", { class: "visually-hidden", role: "status" });
   const place = el("div", { class: "compose-view" });
+  const wordTitle = el("span", { class: "muted", id: "word-title" });
+  const wordChoices = el("span", { class: "word-choices" });
+  const wordInput = el("input", { type: "text", class: "word-input", maxlength: "100", placeholder: "another subword", "aria-label": "Another subword", spellcheck: "false", autocomplete: "off", autocapitalize: "none" });
+  const wordForm = el("form", { class: "word-panel", "aria-labelledby": "word-title", hidden: true, onsubmit: submitWord }, wordTitle, wordChoices, wordInput, el("button", { type: "submit", class: "act" }, "Write"));
   const cards = el("div", { class: "cards" });
   const all = el("details", { class: "all" }, el("summary", {}, "All candidates"), cards);
   all.addEventListener("toggle", () => drawCards());
   const node = el(
     "section",
     { class: "compose", "aria-labelledby": "compose-title", hidden: true },
-    el("div", { class: "compose-head" }, el("h2", { id: "compose-title" }, "By hand"), el("p", { class: "quiet" }, "Pick a masked position: the model writes its best token there. Pale words are what it would write elsewhere.")),
-    el("div", { class: "compose-bar" }, counsel, el("label", { class: "choice" }, el("span", {}, "Length"), number), el("span", { class: "acts" }, undo, restart, finish)),
+    el(
+      "div",
+      { class: "compose-head" },
+      el("h2", { id: "compose-title" }, "By hand"),
+      el("p", { class: "muted" }, "Pick a masked position: the model writes its best token there, and you may choose another. Pale words are what it would write elsewhere."),
+    ),
+    el("div", { class: "compose-bar" }, adviser, el("label", { class: "choice" }, el("span", {}, "Length"), sizeInput), el("span", { class: "acts" }, undo, restart, finish)),
     place,
+    wordForm,
     all,
-    told,
+    status,
   );
-  const view = fillView(place, { tokens: [], steps: [], label: "by hand" }, { brackets: false, onPick: pick, candidates: seen });
+  const view = fillView(place, { tokens: [], steps: [], label: "by hand" }, { brackets: false, onPick: (i) => choose(i, null), onSelect: select, candidates: knownCandidates });
 
-  /** What the model offers at a masked position, or offered where it has written since. */
-  function seen(i) {
+  /** The model's candidates at a masked position, or those from which a filled one was chosen, if they were seen. */
+  function knownCandidates(i) {
     const at = state?.steps[i] ?? null;
-    return (at === null ? state : trail.get(at - 1))?.candidates[i] ?? null;
+    return (at === null ? state : history.get(at - 1))?.candidates[i] ?? null;
   }
 
-  function pick(i) {
-    if (positions.includes(i)) return;
-    finishing = false;
-    positions = [...positions, i];
-    refresh();
+  /** Writes a token at a position: the next one to fill, or one that is filled already; what follows is written again. */
+  function choose(position, token) {
+    const index = wanted.findIndex((fill) => fill.position === position);
+    selected = position;
+    if (index < 0) return setFills([...wanted, { position, token }]);
+    if (wanted[index].token === token) return drawWordPanel();
+    for (const count of history.keys()) if (count > index) history.delete(count);
+    return setFills(wanted.map((fill, i) => (i === index ? { position, token } : fill)));
   }
 
-  function back() {
+  function setFills(fills) {
     finishing = false;
-    positions = positions.slice(0, -1);
-    refresh();
+    wanted = fills;
+    return refresh();
   }
 
-  function clear() {
-    finishing = false;
-    positions = [];
-    refresh();
+  function select(position) {
+    selected = position;
+    drawWordPanel();
+  }
+
+  function submitWord(event) {
+    event.preventDefault();
+    const token = wordInput.value.trim();
+    if (token && selected !== null) choose(selected, token);
   }
 
   function resize() {
-    const wanted = Math.round(Number(number.value));
-    size = Math.min(Number(number.max), Math.max(1, wanted || size));
-    number.value = String(size);
-    forget();
-    clear();
+    const number = Math.round(Number(sizeInput.value));
+    size = Math.min(Number(sizeInput.max), Math.max(1, number || size));
+    sizeInput.value = String(size);
+    clearHistory();
+    setFills([]);
   }
 
-  function halt() {
+  function stop() {
     finishing = false;
     drawBar();
   }
 
-  function forget() {
-    trail = new Map();
+  function clearHistory() {
+    history = new Map();
   }
 
-  /** The order goes on from here, one step after the other. */
-  async function rest() {
+  /** The order fills the rest, one step after the other. */
+  async function finishWithOrder() {
     finishing = true;
     drawBar();
-    const slow = !matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const animated = !matchMedia("(prefers-reduced-motion: reduce)").matches;
     while (finishing && state?.next.position != null) {
-      positions = [...good, state.next.position];
+      wanted = [...shown, { position: state.next.position, token: null }];
       if (!(await refresh())) break;
-      if (slow) await new Promise((resolve) => setTimeout(resolve, PACE));
+      if (animated) await new Promise((resolve) => setTimeout(resolve, STEP_DELAY));
     }
-    halt();
+    stop();
   }
 
-  /** Asks for the state with these positions; the latest wish counts. True if it is the one shown now. */
+  function stepQuery(fills) {
+    const filled = fills.map(({ position, token }) => (token === null ? { position } : { position, token }));
+    return { ...query, length: size, filled, order: advice || null };
+  }
+
+  /** Requests the state with the wanted fills; a later call replaces an earlier one. True if this state is shown now. */
   async function refresh() {
-    turn.abort();
-    turn = new AbortController();
-    const { signal } = turn;
-    const wanted = positions;
+    controller.abort();
+    controller = new AbortController();
+    const { signal } = controller;
+    const fills = wanted;
     node.setAttribute("aria-busy", "true");
     drawBar();
     try {
-      const filled = wanted.map((position) => ({ position }));
-      const found = await ask("api/step", { ...query, length: size, filled, order: advice || null }, signal);
-      tell("");
-      good = wanted;
+      const found = await request("api/step", stepQuery(fills), signal);
+      showError("");
+      shown = fills;
       state = found;
-      trail.set(good.length, state);
+      history.set(shown.length, state);
       draw();
       return true;
     } catch (error) {
       if (signal.aborted) return false;
-      positions = good;
+      wanted = shown;
       finishing = false;
-      tell(error.message);
+      showError(error.message);
       return false;
     } finally {
-      if (turn.signal === signal) {
+      if (controller.signal === signal) {
         node.removeAttribute("aria-busy");
         drawBar();
       }
@@ -130,72 +155,102 @@ export function composer(onChange, tell) {
   }
 
   function draw() {
-    const run = { tokens: state.tokens, steps: state.steps, logprobs: state.logprobs };
-    const guesses = state.candidates.map((here) => here?.[0]?.token ?? null);
+    const run = { tokens: state.tokens, steps: state.steps, logprobs: state.logprobs, given: state.given };
+    const guesses = state.candidates.map((candidates) => candidates?.[0]?.token ?? null);
     const { scores, position } = state.next;
     view.update({ ...run, label: "by hand", guesses, scores, next: position });
     view.show(view.last);
+    if (!shown.some((fill) => fill.position === selected)) selected = shown.at(-1)?.position ?? null;
+    drawWordPanel();
     drawCards();
     const masked = state.tokens.filter((token) => token === null).length;
-    const newest = good.length ? `Position ${good.at(-1) + 1} is ${state.tokens[good.at(-1)]}. ` : "";
-    told.textContent = masked ? `${newest}${masked} masked.` : `${newest}Complete: ${state.text}`;
-    onChange({ size, advice, positions: good }, masked ? null : { ...run, text: state.text, length: size, order: "by hand", asks: advice || null });
+    const newest = shown.length ? `Position ${shown.at(-1).position + 1} is ${state.tokens[shown.at(-1).position]}. ` : "";
+    status.textContent = masked ? `${newest}${masked} masked.` : `${newest}Complete: ${state.text}`;
+    const finished = { ...run, text: state.text, bleu: state.bleu, length: size, order: "by hand", advice: advice || null };
+    onChange({ size, advice, fills: shown }, masked ? null : finished);
   }
 
   function drawBar() {
-    undo.disabled = restart.disabled = !positions.length;
+    undo.disabled = restart.disabled = !wanted.length;
     finish.textContent = finishing ? "Stop" : "Let the order finish";
-    finish.disabled = !finishing && (!advice || positions.length >= size);
+    finish.disabled = !finishing && (!advice || wanted.length >= size);
+  }
+
+  /** The candidates of the selected position as buttons. After a link was opened they must be requested first. */
+  async function drawWordPanel() {
+    const index = shown.findIndex((fill) => fill.position === selected);
+    wordForm.hidden = index < 0;
+    if (index < 0) return;
+    const position = selected;
+    wordTitle.textContent = `Word at position ${position + 1}`;
+    wordInput.value = "";
+    if (!history.has(index)) {
+      wordChoices.replaceChildren();
+      const { signal } = controller;
+      const before = await request("api/step", stepQuery(shown.slice(0, index)), signal).catch(() => null);
+      if (signal.aborted || !before) return;
+      history.set(index, before);
+      if (position !== selected) return;
+    }
+    const candidates = history.get(index).candidates[position] ?? [];
+    wordChoices.replaceChildren(
+      ...candidates.map(({ token, p }, i) => {
+        const current = token === state.tokens[position];
+        const onclick = () => choose(position, i === 0 ? null : token);
+        return el("button", { type: "button", class: "word-choice", "aria-pressed": String(current), onclick }, token, el("span", { class: "p" }, p < 0.005 ? "< 1 %" : `${Math.round(p * 100)} %`));
+      }),
+    );
   }
 
   function drawCards() {
     if (!all.open || !state) return;
     cards.replaceChildren();
-    state.candidates.forEach((here, i) => {
-      if (!here) return;
+    state.candidates.forEach((candidates, i) => {
+      if (!candidates) return;
       const score = state.next.scores[i];
       const name = `Position ${i + 1}${score == null ? "" : ` · ${Math.round(score * 100)} %`}`;
-      const head = el("button", { type: "button", class: i === state.next.position ? "next" : "", onclick: () => pick(i) }, name);
-      cards.append(el("div", { class: "card" }, head, candidateList(here)));
+      const head = el("button", { type: "button", class: i === state.next.position ? "next" : "", onclick: () => choose(i, null) }, name);
+      cards.append(el("div", { class: "card" }, head, candidateList(candidates, (token) => choose(i, token === candidates[0].token ? null : token))));
     });
-    if (!cards.children.length) cards.append(el("p", { class: "quiet" }, "Nothing is masked."));
+    if (!cards.children.length) cards.append(el("p", { class: "muted" }, "Nothing is masked."));
   }
 
   return {
     node,
-    /** Another sentence: all masks. The same sentence: as it was. */
-    start(next, wantedSize, orders, longest) {
-      const same = query && !node.hidden && ["model", "direction", "text"].every((name) => query[name] === next[name]);
-      const { model, direction, text } = next;
-      query = { model, direction, text };
+    /** Starts with all masks; the same sentence stays as it was. */
+    start(next, targetSize, orders, longest) {
+      const isSame = query && !node.hidden && ["model", "direction", "text"].every((name) => query[name] === next[name]);
+      const { model, direction, text, reference } = next;
+      query = { model, direction, text, reference: reference || null };
       const known = [...new Set([...orders, ...next.orders])];
-      if (!same || (advice && !known.includes(advice))) advice = next.orders[0] ?? NOBODY;
-      offer(counsel.querySelector("select"), [[NOBODY, "nobody"], ...known.map((order) => [order, order])], advice);
+      if (!isSame || (advice && !known.includes(advice))) advice = next.orders[0] ?? NO_ADVICE;
+      setOptions(adviser.querySelector("select"), [[NO_ADVICE, "nobody"], ...known.map((order) => [order, order])], advice);
       node.hidden = false;
-      if (same) return refresh();
+      if (isSame) return refresh();
       finishing = false;
-      size = wantedSize;
-      number.value = String(size);
-      number.max = String(longest);
-      positions = good = [];
-      forget();
+      size = targetSize;
+      sizeInput.value = String(size);
+      sizeInput.max = String(longest);
+      wanted = shown = [];
+      clearHistory();
       return refresh();
     },
-    /** What a link says. */
-    restore(made) {
-      size = made.size;
-      number.value = String(size);
-      advice = made.advice;
-      counsel.querySelector("select").value = advice;
-      if (counsel.querySelector("select").value !== advice) advice = counsel.querySelector("select").value = NOBODY;
-      positions = made.positions;
-      forget();
+    /** Shows the fills of a link. */
+    restore(byHand) {
+      size = byHand.size;
+      sizeInput.value = String(size);
+      advice = byHand.advice;
+      const select = adviser.querySelector("select");
+      select.value = advice;
+      if (select.value !== advice) advice = select.value = NO_ADVICE;
+      wanted = byHand.fills;
+      clearHistory();
       return refresh();
     },
     set: (options) => view.set(options),
     pause() {
-      halt();
-      turn.abort();
+      stop();
+      controller.abort();
     },
   };
 }

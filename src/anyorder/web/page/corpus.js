@@ -1,7 +1,7 @@
-// The corpus view: figures with intervals, labels, heat maps, jumps. Draws what the analysis holds and says what it lacks.
+// The corpus view: metrics with intervals, heat maps, labels, jumps. It shows what the analysis holds and lists what it lacks.
 
-import { digitsOf, domainOf, dotChart, heatColour, heatMap, jumpChart, ramp, told } from "./charts.js";
-import { el, number, percent } from "./dom.js";
+import { describe, digitsOf, domainOf, dotChart, heatColor, heatMap, jumpChart, ramp } from "./charts.js";
+import { el, formatNumber, percent } from "./dom.js";
 
 const MEANING = {
   "kendall left-to-right": "Kendall τ: 1 is left to right, −1 right to left",
@@ -9,35 +9,35 @@ const MEANING = {
   "kendall outer-in": "Kendall τ with filling from both ends inwards",
   "spearman outer-in": "Rank correlation with filling from both ends inwards",
   "edge share": "Fills of the leftmost or rightmost blank",
-  "adjacent share": "Moves to a neighbour of the position filled before",
+  "adjacent share": "Moves to a neighbor of the position filled before",
   "mean jump": "Mean distance to the position filled before",
   "left-to-right share": "Sentences filled strictly from left to right",
   "punctuation first share": "Final punctuation first, then left to right",
-  "order entropy": "How open the place of the pen is at a given time",
+  "order entropy": "How uncertain the position is at a given step",
   "diversity": "How much orders differ between sentences",
-  "suffix last share": "Sentences with a word ending filled after both neighbours",
-  "suffixes last": "Word endings filled after both neighbours",
+  "suffix last share": "Sentences with a word ending filled after both neighbors",
+  "suffixes last": "Word endings filled after both neighbors",
   "constituent sentence share": "Sentences with a constituent finished in consecutive steps",
   "constituent share": "Constituents finished in consecutive steps",
-  "repetition rate": "Neighbouring words that repeat",
+  "repetition rate": "Neighboring words that repeat",
   "sentence bleu": "Mean over sentences",
   "frequency correlation": "Correlation of step and log word frequency",
 };
 
-// Labels have a section of their own, and right-to-left is left-to-right with the other sign: the table has them.
+// Labels have their own section, and right-to-left is left-to-right with the opposite sign. The table has both.
 const ELSEWHERE = /^label |^(kendall|spearman) right-to-left$/;
 
-/** Fills `element`; `dark` picks the direction of the heat maps' colours. */
+/** Draws into `element`; `dark` reverses the colors of the heat maps. */
 export function corpusView(element, corpus, dark) {
   const { analysis } = corpus;
   const systems = (analysis.systems ?? []).filter(Boolean);
   element.replaceChildren();
   if (!systems.length) {
-    element.append(el("p", { class: "notice" }, "This report holds sentences only: no corpus analysis was made."));
+    element.append(el("p", { class: "notice" }, "This report has no corpus analysis."));
     return;
   }
   const names = [...new Set(systems.flatMap((system) => Object.keys(system.figures ?? {})))];
-  if (names.length) element.append(figures(systems, names));
+  if (names.length) element.append(metricPanels(systems, names));
   if (systems.some((system) => system.positions?.share?.length)) element.append(heatMaps(systems, dark));
   if (systems.some((system) => system.labels)) element.append(labels(systems));
   if (systems.some((system) => system.jumps)) element.append(jumps(systems));
@@ -48,31 +48,31 @@ export function corpusView(element, corpus, dark) {
 }
 
 function block(title, explanation, ...content) {
-  return el("section", { class: "block" }, el("h2", {}, title), el("p", { class: "quiet" }, explanation), ...content);
+  return el("section", { class: "block" }, el("h2", {}, title), el("p", { class: "muted" }, explanation), ...content);
 }
 
 function panel(title, meaning, content) {
-  return el("figure", { class: "panel" }, el("figcaption", {}, el("strong", {}, title), meaning ? el("span", { class: "quiet" }, meaning) : null), content);
+  return el("figure", { class: "panel" }, el("figcaption", {}, el("strong", {}, title), meaning ? el("span", { class: "muted" }, meaning) : null), content);
 }
 
-function figures(systems, names) {
+function metricPanels(systems, names) {
   const grid = el("div", { class: "panels" });
   for (const name of names) {
     if (ELSEWHERE.test(name)) continue;
     const rows = systems.map((system) => [system.name, system.figures?.[name] ?? null]);
-    if (rows.every(([, figure]) => figure?.value == null)) continue;
-    grid.append(panel(name, MEANING[name] ?? arness(name), dotChart(rows, domainOf(name, rows.map(([, figure]) => figure)))));
+    if (rows.every(([, metric]) => metric?.value == null)) continue;
+    grid.append(panel(name, MEANING[name] ?? arness(name), dotChart(rows, domainOf(name, rows.map(([, metric]) => metric)))));
   }
-  const dot = el("span", { class: "key" }, el("i", { class: "key-dot" }), "figure, 95 % interval over sentences");
+  const dot = el("span", { class: "key" }, el("i", { class: "key-dot" }), "value, 95 % interval over sentences");
   const chance = el("span", { class: "key" }, el("i", { class: "key-null" }), "random orders of the same lengths");
   const key = el("span", { class: "key wide" }, dot, chance);
-  return block("Figures", key, grid);
+  return block("Metrics", key, grid);
 }
 
 function arness(name) {
   const found = /^(local|global) ar-ness@(\d+)$/.exec(name);
   if (!found) return null;
-  if (found[1] === "local") return found[2] === "1" ? "Moves to the right neighbour" : `${found[2]} moves in a row to the right neighbour`;
+  if (found[1] === "local") return found[2] === "1" ? "Moves to the right neighbor" : `${found[2]} moves in a row to the right neighbor`;
   return found[2] === "1" ? "Fills of the leftmost blank" : `Fills of one of the ${found[2]} leftmost blanks`;
 }
 
@@ -83,12 +83,12 @@ function heatMaps(systems, dark) {
   for (const system of systems) {
     const share = system.positions?.share;
     if (!share?.length) continue;
-    const note = el("span", { class: "quiet readout" }, "\u00a0");
+    const note = el("span", { class: "muted readout" }, "\u00a0");
     const map = heatMap(share, most, dark, (text) => (note.textContent = text ?? "\u00a0"));
     const plot = el("div", { class: "plot" }, el("span", { class: "y" }, "step →"), map, el("span", { class: "x" }, "position →"));
     grid.append(panel(system.name, null, el("div", {}, plot, note)));
   }
-  const key = el("span", { class: "key" }, "0", ramp((t) => heatColour(t ** 2, 1, dark)), `${percent(most)} of a step's fills`);
+  const key = el("span", { class: "key" }, "0", ramp((t) => heatColor(t ** 2, 1, dark)), `${percent(most)} of a step's fills`);
   return block("Position × step", key, grid);
 }
 
@@ -116,20 +116,20 @@ function tags(systems) {
 }
 
 function table(systems, names) {
-  const head = el("tr", {}, el("th", { scope: "col" }, "figure"), ...systems.map((system) => el("th", { scope: "col" }, system.name)));
+  const head = el("tr", {}, el("th", { scope: "col" }, "metric"), ...systems.map((system) => el("th", { scope: "col" }, system.name)));
   const rows = names.map((name) => {
     const digits = digitsOf(domainOf(name, systems.map((system) => system.figures?.[name])));
     const cells = systems.map((system) => {
-      const figure = system.figures?.[name];
-      if (figure?.value == null) return el("td", {}, "–");
-      const interval = figure.low == null ? null : el("small", {}, `[${number(figure.low, digits)}, ${number(figure.high, digits)}]`);
-      const chance = figure.null == null ? null : el("small", { class: "chance" }, `null ${number(figure.null, digits)}`);
-      return el("td", { title: `${told(figure, 4)}${figure.count == null ? "" : `; ${figure.count} counted`}` }, el("b", {}, number(figure.value, digits)), interval, chance);
+      const metric = system.figures?.[name];
+      if (metric?.value == null) return el("td", {}, "–");
+      const interval = metric.low == null ? null : el("small", {}, `[${formatNumber(metric.low, digits)}, ${formatNumber(metric.high, digits)}]`);
+      const chance = metric.null == null ? null : el("small", { class: "chance" }, `null ${formatNumber(metric.null, digits)}`);
+      return el("td", { title: `${describe(metric, 4)}${metric.count == null ? "" : `; ${metric.count} counted`}` }, el("b", {}, formatNumber(metric.value, digits)), interval, chance);
     });
     return el("tr", {}, el("th", { scope: "row" }, name), ...cells);
   });
   const view = el("table", { class: "figures" }, el("thead", {}, head), el("tbody", {}, ...rows));
-  return block("Table", "Value, 95 % bootstrap interval over sentences, and the same figure for random orders.", scrolling("Table", view));
+  return block("Table", "Value, 95 % bootstrap interval over sentences, and the same metric for random orders.", scrolling("Table", view));
 }
 
 function scrolling(label, content) {

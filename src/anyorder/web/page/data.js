@@ -1,6 +1,6 @@
-// Reads what `anyorder.report.html.pack` wrote.
+// Unpacks the data that `anyorder.report.html.pack` packed.
 
-/** The embedded data, or null where the page holds none. */
+/** The embedded corpus, or null if the page holds none. */
 export async function embedded() {
   const text = document.getElementById("data").textContent.trim();
   if (!text) return null;
@@ -11,7 +11,7 @@ export async function embedded() {
   return corpus(JSON.parse(await new Response(stream).text()));
 }
 
-/** Sentences that can be asked for, and figures about them. */
+/** Access to the sentences and their metrics. */
 export function corpus(data) {
   const count = data.sentences.length;
   const systems = data.systems;
@@ -27,14 +27,14 @@ export function corpus(data) {
   });
 
   function fits(values) {
-    return Array.isArray(values) && values.length === systems.length && values.every((one) => Array.isArray(one) && one.length === count);
+    return Array.isArray(values) && values.length === systems.length && values.every((row) => Array.isArray(row) && row.length === count);
   }
 
   return {
     count,
     systems,
     analysis,
-    /** Names of what `measure` knows, the most telling first. */
+    /** The names that `measure` knows, BLEU first. */
     measures: [...measures.filter((name) => /bleu/i.test(name)), "mean log-probability", ...measures.filter((name) => !/bleu/i.test(name))],
     labels: "label" in perSentence && fits(perSentence.label) ? labels : [],
     source: (i) => data.sentences[i][0],
@@ -46,7 +46,7 @@ export function corpus(data) {
       const [, tokens, steps, logprobs] = data.sentences[i][1][s];
       return { tokens: tokens.map((id) => data.vocabulary[id]), steps, logprobs: logprobs.map((p) => -p / 100), order: systems[s].name };
     },
-    /** A figure of one sentence in one system; null where there is none. */
+    /** A metric of one sentence in one system; null if there is none. */
     measure(name, i, s) {
       return name === "mean log-probability" ? likelihood[s][i] : (perSentence[name]?.[s]?.[i] ?? null);
     },
@@ -57,7 +57,7 @@ export function corpus(data) {
   };
 }
 
-/** How little the orders agree on a sentence: 1 − mean Kendall τ over pairs of orders of the same length, halved to 0..1. */
+/** How much the orders of a sentence disagree, from 0 to 1: (1 − mean Kendall τ) / 2 over pairs of the same length. */
 export function disagreement(all) {
   let sum = 0;
   let pairs = 0;

@@ -1,18 +1,18 @@
-// Elements without markup: text is always set as text, so nothing a sentence holds can become an element.
+// Builds elements without parsing markup: text is always set as text, so no sentence can become an element.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element with attributes, listeners (`onclick: f`) and children (nodes or strings). */
+/** An HTML element with attributes, listeners (`onclick: f`) and children (nodes or strings). */
 export function el(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
+  return assemble(document.createElement(tag), attributes, children);
 }
 
 /** The same for SVG. */
 export function svg(tag, attributes = {}, ...children) {
-  return fill(document.createElementNS(SVG, tag), attributes, children);
+  return assemble(document.createElementNS(SVG, tag), attributes, children);
 }
 
-function fill(node, attributes, children) {
+function assemble(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
@@ -30,34 +30,34 @@ const ICONS = {
   sun: "M8 4.6a3.4 3.4 0 1 0 0 6.8 3.4 3.4 0 0 0 0-6.8zM7.4 1h1.2v2H7.4zM7.4 13h1.2v2H7.4zM1 7.4h2v1.2H1zM13 7.4h2v1.2h-2zM2.6 3.5l.9-.9 1.4 1.4-.9.9zM11.1 12l.9-.9 1.4 1.4-.9.9zM2.6 12.5 4 11.1l.9.9-1.4 1.4zM11.1 4l1.4-1.4.9.9L12 4.9z",
 };
 
-/** A small picture in the colour of the text; letters that look like these become coloured emoji on telephones. */
+/** A small icon in the color of the text. Unicode symbols would become colored emoji on phones. */
 export function icon(name) {
   return svg("svg", { viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true", class: "icon" }, svg("path", { d: ICONS[name] }));
 }
 
-/** A number as people read it: few digits, a real minus sign, a dash where there is none. */
-export function number(value, digits = 2) {
+/** A number with few digits and a real minus sign; a dash where there is no number. */
+export function formatNumber(value, digits = 2) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   return value.toFixed(digits).replace(/^-(?=[\d.]*[1-9])/, "−").replace(/^-/, "");
 }
 
 export function percent(value, digits = 0) {
-  return value === null || value === undefined ? "–" : `${number(value * 100, digits)} %`;
+  return value === null || value === undefined ? "–" : `${formatNumber(value * 100, digits)} %`;
 }
 
-/** A label and a select with options [value, text]. */
+/** A labeled select with options [value, text]. */
 export function choice(label, options, chosen, onchange) {
   const select = el("select", { "aria-label": label, onchange: (event) => onchange(event.target.value) });
-  offer(select, options, chosen);
+  setOptions(select, options, chosen);
   return el("label", { class: "choice" }, el("span", {}, label), select);
 }
 
-/** Other options [value, text] for a select. */
-export function offer(select, options, chosen) {
+/** Replaces the options [value, text] of a select. */
+export function setOptions(select, options, chosen) {
   select.replaceChildren(...options.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
 }
 
-/** A label and a check box. */
+/** A labeled check box. */
 export function check(label, checked, onchange) {
   const box = el("input", { type: "checkbox", checked, onchange: (event) => onchange(event.target.checked) });
   return el("label", { class: "check" }, box, el("span", {}, label));

@@ -1,67 +1,69 @@
-// The fill view: one sentence in one order, at any step. The report shows finished runs with it, the explorer runs that
-// are still being written.
+// The fill view: one sentence in one order, at any step. The report shows finished runs with it; the explorer also shows
+// runs that are still being filled.
 //
 //   const view = fillView(element, run, options);
-//   view.show(step);         // the sentence after this step; 0 is all masks
-//   view.update(run);        // another run, or the same one further on; the options stay
-//   view.set({arcs: false}); // other options; the run stays
-//   view.weigh(scores, next); // the order's distribution at the step shown, drawn in what is masked; until the step changes
-//   view.last                // number of the last step
-//   view.step                // the step shown
+//   view.show(step);                // the sentence after this step; 0 is all masks
+//   view.update(run);               // another run, or more of the same one; the options stay
+//   view.set({arcs: false});        // other options; the run stays
+//   view.showScores(scores, next);  // the order's distribution over masked positions; cleared when the step changes
+//   view.last                       // the last step
+//   view.step                       // the step that is shown
 //   view.destroy();
 //
 // run: {
-//   tokens:   [string | null],   subwords, "@@" at the end where a word goes on; null where nothing is filled
-//   steps:    [int | null],      step from 1 at which each position was filled; several may share one
-//   logprobs: [float | null]?,   log-probability of each token when it was filled
+//   tokens:   [string | null],   subwords, "@@" at the end where the word goes on; null where masked
+//   steps:    [int | null],      the step, from 1, at which each position was filled; null where masked
+//   logprobs: [float | null]?,   the log-probability of each token when it was filled
+//   given:    [bool]?,           true where the user chose the token; marked
 //   order:    string?,           heading
-//   label:    string?,           name for those who do not see it, where there is no heading
+//   label:    string?,           accessible name where there is no heading
 //   note:     string?,           small text beside the heading, such as a label
-//   figures:  [[name, text]]?,   at the right end of the heading
-//   scores:   [float | null]?,   the order's distribution over positions still masked; drawn as bars in the blanks
-//   next:     int | null?        the position the order would fill next; marked
-//   guesses:  [string | null]?,  what the model would write at masked positions; shown pale
-//   text:     string?            the sentence as a reader expects it; shown after the last step
+//   metrics:  [[name, text]]?,   at the end of the heading
+//   scores:   [float | null]?,   the order's distribution over masked positions; drawn as bars in the blanks
+//   next:     int | null?        the position that the order would fill next; marked
+//   guesses:  [string | null]?,  the model's best tokens at masked positions; shown pale
+//   text:     string?            the sentence as plain text; shown after the last step
 // }
 // options: {
-//   onStep(step, view)?,         called when the user goes to a step by clicking a token
+//   onStep(step, view)?,         called when the user clicks a token to go to its step
 //   onPick(position, view)?,     called when the user picks a blank; without it blanks cannot be picked
-//   candidates(position, view)?, [{token, p}] | null or a promise of it: what the model would write there;
-//                                {candidates, rows: [[name, text]]} adds lines to what is told of the position
-//   arcs: bool?, brackets: bool?, colour: "step" | "probability"?    what is drawn; all of it by default
+//   onSelect(position, view)?,   called when the user clicks a filled token, instead of going to its step
+//   candidates(position, view)?, [{token, p}] | null, or a promise of it: the model's predictions for the tooltip;
+//                                {candidates, rows: [[name, text]]} adds rows to the tooltip
+//   arcs: bool?, brackets: bool?, color: "step" | "probability"?    what is drawn; everything by default
 // }
 //
-// Keys inside the sentence: arrows, Home and End move between tokens, Enter or space goes to a token's step or picks a blank.
+// Keys inside the sentence: arrows, Home and End move between tokens; Enter or space acts like a click.
 
 import { arcs } from "./arcs.js";
 import { bracketed } from "./brackets.js";
-import { ink, place, scale } from "./colour.js";
-import { el, number, percent } from "./dom.js";
+import { ink, scale, stepTone } from "./color.js";
+import { el, formatNumber, percent } from "./dom.js";
 
 export function fillView(element, firstRun, firstOptions = {}) {
   let run = firstRun;
-  let options = { arcs: true, brackets: true, colour: "step", ...firstOptions };
+  let options = { arcs: true, brackets: true, color: "step", ...firstOptions };
   let last = 0;
   let step = 0;
   let buttons = [];
   let byStep = [];
   let jumps = null;
-  let asked = 0;
+  let tooltipNumber = 0; // only the latest tooltip may draw
 
   const heading = el("header", { class: "fill-head" });
-  const line = el("div", { class: "fill-line", role: "group", onkeydown: move, onclick: clicked });
+  const line = el("div", { class: "fill-line", role: "group", onkeydown: moveFocus, onclick: onClick });
   const picture = el("div", { class: "fill-arcs" });
   const notation = el("code", { class: "fill-brackets", tabindex: "0" });
   const text = el("p", { class: "fill-text" });
   const tip = el("div", { class: "tip", role: "tooltip", hidden: true });
   const root = el("section", { class: "fill" }, heading, line, picture, notation, text, tip);
-  line.addEventListener("pointerover", (event) => event.pointerType !== "touch" && explain(event.target.closest("button")));
-  line.addEventListener("pointerleave", () => explain(null));
-  line.addEventListener("focusin", (event) => event.target.matches(":focus-visible") && explain(event.target.closest("button")));
-  line.addEventListener("focusout", () => explain(null));
-  const watcher = new ResizeObserver(() => drawArcs());
+  line.addEventListener("pointerover", (event) => event.pointerType !== "touch" && showTooltip(event.target.closest("button")));
+  line.addEventListener("pointerleave", () => showTooltip(null));
+  line.addEventListener("focusin", (event) => event.target.matches(":focus-visible") && showTooltip(event.target.closest("button")));
+  line.addEventListener("focusout", () => showTooltip(null));
+  const resizeObserver = new ResizeObserver(() => drawArcs());
   element.append(root);
-  watcher.observe(picture);
+  resizeObserver.observe(picture);
   build();
   show(last);
 
@@ -72,8 +74,8 @@ export function fillView(element, firstRun, firstOptions = {}) {
     line.setAttribute("aria-label", `${name}: ${run.tokens.length} positions`);
     buildHeading();
     byStep = Array.from({ length: last + 1 }, () => []);
-    buttons = run.tokens.map(slot);
-    line.replaceChildren(...words(run.tokens, buttons));
+    buttons = run.tokens.map(tokenButton);
+    line.replaceChildren(...joinWords(run.tokens, buttons));
     if (buttons.length) buttons[0].tabIndex = 0;
     buttons.forEach((button, i) => button.classList.toggle("next", run.next === i));
     jumps = arcs(run.steps, last);
@@ -90,12 +92,12 @@ export function fillView(element, firstRun, firstOptions = {}) {
     heading.hidden = !run.order;
     heading.append(el("h3", {}, run.order ?? ""));
     if (run.note) heading.append(el("span", { class: "note" }, run.note));
-    const figures = el("dl", {});
-    for (const [name, text] of run.figures ?? []) figures.append(el("div", {}, el("dt", {}, name), el("dd", {}, text)));
-    heading.append(figures);
+    const metrics = el("dl", {});
+    for (const [name, value] of run.metrics ?? []) metrics.append(el("div", {}, el("dt", {}, name), el("dd", {}, value)));
+    heading.append(metrics);
   }
 
-  function slot(token, i) {
+  function tokenButton(token, i) {
     const at = run.steps[i];
     const button = el("button", { type: "button", class: "token", tabindex: "-1" });
     button.dataset.i = i;
@@ -110,6 +112,7 @@ export function fillView(element, firstRun, firstOptions = {}) {
       return button;
     }
     byStep[at].push(button);
+    button.classList.toggle("given", Boolean(run.given?.[i]));
     const t = tone(i);
     button.style.setProperty("--tone", scale(t));
     button.style.setProperty("--ink-on", ink(t));
@@ -118,33 +121,33 @@ export function fillView(element, firstRun, firstOptions = {}) {
   }
 
   function tone(i) {
-    if (options.colour === "probability" && run.logprobs?.[i] != null) return Math.exp(run.logprobs[i]);
-    return place(run.steps[i], last);
+    if (options.color === "probability" && run.logprobs?.[i] != null) return Math.exp(run.logprobs[i]);
+    return stepTone(run.steps[i], last);
   }
 
   function drawArcs() {
     if (options.arcs && picture.clientWidth) jumps.draw(picture.clientWidth);
   }
 
-  /** Goes to a step; only what changes between here and there is touched. */
+  /** Goes to a step and updates only the tokens that change. */
   function show(to) {
     const target = Math.min(last, Math.max(0, Math.round(to)));
     for (const button of byStep[step]) button.classList.remove("now");
-    for (let s = step + 1; s <= target; s += 1) byStep[s].forEach((button) => filled(button, s, true));
-    for (let s = target + 1; s <= step; s += 1) byStep[s].forEach((button) => filled(button, s, false));
+    for (let s = step + 1; s <= target; s += 1) byStep[s].forEach((button) => setFilled(button, s, true));
+    for (let s = target + 1; s <= step; s += 1) byStep[s].forEach((button) => setFilled(button, s, false));
     step = target;
     for (const button of byStep[step]) button.classList.add("now");
     text.classList.toggle("done", step === last);
-    weigh(null);
+    showScores(null);
     if (options.arcs) jumps.show(step);
     if (options.brackets) notation.textContent = bracketed(run.tokens, run.steps, step);
   }
 
-  function weigh(scores, next = null) {
+  function showScores(scores, next = null) {
     buttons.forEach((button, i) => {
       if (run.steps[i] === null || run.steps[i] === undefined) return;
       const score = button.classList.contains("on") ? null : scores?.[i];
-      button.classList.toggle("weighed", score != null);
+      button.classList.toggle("scored", score != null);
       button.classList.toggle("next", score != null && next === i);
       if (score == null) return;
       button.style.setProperty("--score", Math.min(1, Math.max(0, score)).toFixed(3));
@@ -152,29 +155,34 @@ export function fillView(element, firstRun, firstOptions = {}) {
     });
   }
 
-  function filled(button, at, on) {
+  function setFilled(button, at, on) {
     button.classList.toggle("on", on);
     const i = Number(button.dataset.i);
-    button.setAttribute("aria-label", on ? `${run.tokens[i]}, position ${i + 1}, step ${at}` : `position ${i + 1}, masked`);
+    const chosen = run.given?.[i] ? ", chosen by you" : "";
+    button.setAttribute("aria-label", on ? `${run.tokens[i]}, position ${i + 1}, step ${at}${chosen}` : `position ${i + 1}, masked`);
   }
 
-  function clicked(event) {
+  function onClick(event) {
     const button = event.target.closest("button");
     if (!button) return;
     const i = Number(button.dataset.i);
     const at = run.steps[i];
-    if (at === null || at === undefined) options.onPick?.(i, view);
+    if (at === null || at === undefined) {
+      options.onPick?.(i, view);
+      return;
+    }
+    if (options.onSelect) options.onSelect(i, view);
     else {
       show(at);
       options.onStep?.(at, view);
-      if (event.pointerType === "touch") explain(button); // fingers do not hover
     }
+    if (event.pointerType === "touch") showTooltip(button); // a touch screen has no hover
   }
 
-  function move(event) {
+  function moveFocus(event) {
     const i = buttons.indexOf(document.activeElement);
     const to = { ArrowLeft: i - 1, ArrowRight: i + 1, Home: 0, End: buttons.length - 1 }[event.key];
-    if (event.key === "Escape") explain(null);
+    if (event.key === "Escape") showTooltip(null);
     if (i < 0 || to === undefined) return;
     event.preventDefault();
     event.stopPropagation();
@@ -184,33 +192,34 @@ export function fillView(element, firstRun, firstOptions = {}) {
     target.focus();
   }
 
-  /** A card over a token: what it is, when it came and how sure the model was, or what it could become. */
-  async function explain(button) {
-    const turn = ++asked;
+  /** The tooltip of a token: its position, step and probability, or what the model could write there. */
+  async function showTooltip(button) {
+    const number = ++tooltipNumber;
     if (!button) {
       tip.hidden = true;
       return;
     }
     const i = Number(button.dataset.i);
-    const open = !button.classList.contains("on");
+    const masked = !button.classList.contains("on");
     const rows = el("dl", {});
-    const row = (name, text) => rows.append(el("div", {}, el("dt", {}, name), el("dd", {}, text)));
-    if (!open) row("token", run.tokens[i]);
-    row("position", `${i + 1} of ${run.tokens.length}`);
-    if (!open) row("step", `${run.steps[i]} of ${last}`);
-    if (!open && run.logprobs?.[i] != null) row("probability", `${percent(Math.exp(run.logprobs[i]))}  (log ${number(run.logprobs[i])})`);
-    if (open && run.scores?.[i] != null) row("chosen next", percent(run.scores[i], 1));
+    const addRow = (name, value) => rows.append(el("div", {}, el("dt", {}, name), el("dd", {}, value)));
+    if (!masked) addRow("token", run.tokens[i]);
+    addRow("position", `${i + 1} of ${run.tokens.length}`);
+    if (!masked) addRow("step", `${run.steps[i]} of ${last}`);
+    if (!masked && run.logprobs?.[i] != null) addRow("probability", `${percent(Math.exp(run.logprobs[i]))}  (log ${formatNumber(run.logprobs[i])})`);
+    if (!masked && run.given?.[i]) addRow("chosen by", "you");
+    if (masked && run.scores?.[i] != null) addRow("chosen next", percent(run.scores[i], 1));
     tip.replaceChildren(rows);
-    lay(button);
-    const told = await options.candidates?.(i, view);
-    if (turn !== asked || !told) return;
-    const offered = Array.isArray(told) ? told : told.candidates;
-    for (const [name, what] of told.rows ?? []) row(name, what);
-    if (offered?.length) tip.append(candidateList(offered));
-    lay(button);
+    placeTooltip(button);
+    const answer = await options.candidates?.(i, view);
+    if (number !== tooltipNumber || !answer) return;
+    const candidates = Array.isArray(answer) ? answer : answer.candidates;
+    for (const [name, value] of answer.rows ?? []) addRow(name, value);
+    if (candidates?.length) tip.append(candidateList(candidates));
+    placeTooltip(button);
   }
 
-  function lay(button) {
+  function placeTooltip(button) {
     tip.hidden = false;
     const [frame, box] = [root.getBoundingClientRect(), button.getBoundingClientRect()];
     const middle = box.left + box.width / 2 - frame.left;
@@ -228,9 +237,9 @@ export function fillView(element, firstRun, firstOptions = {}) {
     },
     element: root,
     show,
-    weigh,
+    showScores,
     update(next) {
-      explain(null);
+      showTooltip(null);
       const atEnd = step === last;
       const focused = buttons.indexOf(document.activeElement);
       const before = step;
@@ -248,34 +257,35 @@ export function fillView(element, firstRun, firstOptions = {}) {
       show(before);
     },
     destroy() {
-      watcher.disconnect();
+      resizeObserver.disconnect();
       root.remove();
     },
   };
   return view;
 }
 
-/** Buttons gathered into words: pieces of one word stand without a gap. */
-function words(tokens, buttons) {
-  const made = [];
+/** Groups the buttons by word, because subwords of one word have no gap between them. */
+function joinWords(tokens, buttons) {
+  const words = [];
   let word = null;
   tokens.forEach((token, i) => {
-    const goesOn = token !== null && token !== undefined && token.endsWith("@@") && i + 1 < tokens.length;
-    if (!word) made.push((word = el("span", { class: "joined" })));
+    const continues = token !== null && token !== undefined && token.endsWith("@@") && i + 1 < tokens.length;
+    if (!word) words.push((word = el("span", { class: "joined" })));
     word.append(buttons[i]);
-    if (!goesOn) word = null;
-    else buttons[i].classList.add("goes-on");
+    if (!continues) word = null;
+    else buttons[i].classList.add("continues");
   });
-  return made;
+  return words;
 }
 
-/** Tokens with their probabilities, as bars. */
-export function candidateList(offered) {
+/** Tokens with their probabilities as bars. With `onChoose(token)`, each token is a button. */
+export function candidateList(candidates, onChoose = null) {
   const list = el("ol", { class: "candidates" });
-  for (const { token, p } of offered) {
+  for (const { token, p } of candidates) {
     const bar = el("span", { class: "bar" });
     bar.style.width = `${Math.round(Math.min(1, Math.max(0, p)) * 100)}%`;
-    list.append(el("li", {}, el("span", { class: "word" }, token), el("span", { class: "track" }, bar), el("span", { class: "p" }, p < 0.005 ? "< 1 %" : percent(p))));
+    const word = onChoose ? el("button", { type: "button", class: "word", title: `Write ${token} here`, onclick: () => onChoose(token) }, token) : el("span", { class: "word" }, token);
+    list.append(el("li", {}, word, el("span", { class: "track" }, bar), el("span", { class: "p" }, p < 0.005 ? "< 1 %" : percent(p))));
   }
   return list;
 }

@@ -1,27 +1,42 @@
-// The explorer's state as the part of an address after #, and back.
+// The explorer's state as the part of the address after #, and back.
 
-/** From a query and, where the reader composes, {size, advice, positions}. */
-export function address(query, made) {
-  const said = new URLSearchParams();
-  for (const name of ["text", "model", "direction", "length"]) said.set(name, query[name]);
-  for (const order of query.orders) said.append("order", order);
-  if (made?.positions.length) {
-    said.set("size", made.size);
-    said.set("filled", made.positions.map((position) => position + 1).join("."));
-    if (made.advice) said.set("advice", made.advice);
+const MOST_ORDERS = 6;
+
+/** The parameters of a query and, if positions were filled by hand, of {size, advice, fills: [{position, token}]}. */
+export function toHash(query, byHand) {
+  const parameters = new URLSearchParams();
+  for (const name of ["text", "model", "direction", "length"]) parameters.set(name, query[name]);
+  if (query.schedule !== "one") parameters.set("schedule", query.schedule);
+  if (query.reference) parameters.set("reference", query.reference);
+  for (const order of query.orders) parameters.append("order", order);
+  if (byHand?.fills.length) {
+    parameters.set("size", byHand.size);
+    parameters.set("filled", byHand.fills.map(({ position }) => position + 1).join("."));
+    for (const { position, token } of byHand.fills) if (token !== null) parameters.append("token", `${position + 1}:${token}`);
+    if (byHand.advice) parameters.set("advice", byHand.advice);
   }
-  return said.toString();
+  return parameters.toString();
 }
 
-/** {query, made} or null where nothing is said. Anyone can write a link: it is checked by the server like all else. */
-export function read(hash) {
-  const said = new URLSearchParams(hash.replace(/^#/, ""));
-  const text = said.get("text");
+/** {query, byHand}, or null if the hash holds no text. Anyone can write a link; the server checks its values. */
+export function fromHash(hash) {
+  const parameters = new URLSearchParams(hash.replace(/^#/, ""));
+  const get = (name) => parameters.get(name) ?? "";
+  const text = get("text");
   if (!text) return null;
-  const get = (name) => said.get(name) ?? "";
-  const query = { text, model: get("model"), direction: get("direction"), length: get("length") || "predicted", orders: [...new Set(said.getAll("order"))].slice(0, 6) };
-  const positions = get("filled").split(".").map((one) => Number.parseInt(one, 10) - 1);
+  const query = {
+    text,
+    model: get("model"),
+    direction: get("direction"),
+    length: get("length"),
+    schedule: get("schedule") || "one",
+    reference: get("reference"),
+    orders: [...new Set(parameters.getAll("order"))].slice(0, MOST_ORDERS),
+  };
+  const tokens = new Map(parameters.getAll("token").map((entry) => /^(\d+):(.+)$/s.exec(entry)).filter(Boolean).map(([, position, token]) => [Number(position) - 1, token]));
+  const positions = get("filled").split(".").map((position) => Number.parseInt(position, 10) - 1);
   const size = Number.parseInt(get("size"), 10);
-  const whole = size > 0 && positions.length > 0 && positions.every(Number.isInteger);
-  return { query, made: whole ? { size, advice: get("advice"), positions } : null };
+  const isComplete = size > 0 && positions.length > 0 && positions.every(Number.isInteger);
+  const fills = positions.map((position) => ({ position, token: tokens.get(position) ?? null }));
+  return { query, byHand: isComplete ? { size, advice: get("advice"), fills } : null };
 }

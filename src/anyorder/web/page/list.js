@@ -1,14 +1,14 @@
-// A list of any length that draws only the rows in sight.
+// A list of any length that draws only the visible rows.
 
 import { el } from "./dom.js";
 
-/** `{node, set(items), choose(index)}`; `draw(row, item)` fills a row, `onChoose(item)` is told of the reader's choice. */
+/** `{node, set(items), choose(index), move(by)}`; `draw(row, item)` fills a row, `onChoose(item)` is called when the reader chooses. */
 export function list(label, rowHeight, draw, onChoose) {
   let items = [];
   let chosen = -1;
   const rows = new Map();
   const inner = el("div", { class: "rows", role: "presentation" });
-  const node = el("div", { class: "list", role: "listbox", tabindex: "0", "aria-label": label, onkeydown: key }, inner);
+  const node = el("div", { class: "list", role: "listbox", tabindex: "0", "aria-label": label, onkeydown: onKey }, inner);
   node.addEventListener("scroll", () => requestAnimationFrame(paint), { passive: true });
   new ResizeObserver(() => paint()).observe(node);
 
@@ -21,10 +21,10 @@ export function list(label, rowHeight, draw, onChoose) {
         rows.delete(index);
       }
     }
-    for (let index = first; index < end; index += 1) if (!rows.has(index)) inner.append(make(index));
+    for (let index = first; index < end; index += 1) if (!rows.has(index)) inner.append(createRow(index));
   }
 
-  function make(index) {
+  function createRow(index) {
     const row = el("div", { class: "row", role: "option", id: `row-${index}`, "aria-posinset": index + 1, "aria-setsize": items.length });
     row.setAttribute("aria-selected", String(index === chosen));
     row.style.top = `${index * rowHeight}px`;
@@ -43,7 +43,7 @@ export function list(label, rowHeight, draw, onChoose) {
     else node.removeAttribute("aria-activedescendant");
   }
 
-  function bring(index) {
+  function scrollTo(index) {
     const top = index * rowHeight;
     if (top < node.scrollTop) node.scrollTop = top;
     else if (top + rowHeight > node.scrollTop + node.clientHeight) node.scrollTop = top + rowHeight - node.clientHeight;
@@ -53,23 +53,23 @@ export function list(label, rowHeight, draw, onChoose) {
   function pick(index) {
     if (!items.length) return;
     const target = Math.min(items.length - 1, Math.max(0, index));
-    bring(target);
+    scrollTo(target);
     mark(target);
     onChoose(items[target]);
   }
 
-  /** Up, down and pages; what goes sideways, Home and End belong to the steps of the chosen item. */
-  function key(event) {
+  /** Up, down and page keys. Left, right, Home and End belong to the steps of the chosen item. */
+  function onKey(event) {
     const page = Math.max(1, Math.floor(node.clientHeight / rowHeight) - 1);
-    const to = { ArrowDown: chosen + 1, ArrowUp: chosen - 1, PageDown: chosen + page, PageUp: chosen - page }[event.key];
-    if (to === undefined) return;
+    const target = { ArrowDown: chosen + 1, ArrowUp: chosen - 1, PageDown: chosen + page, PageUp: chosen - page }[event.key];
+    if (target === undefined) return;
     event.preventDefault();
-    pick(to);
+    pick(target);
   }
 
   return {
     node,
-    /** Other items; the chosen one stays chosen where it is still there. The list shows its beginning, or that one. */
+    /** Replaces the items and marks the selected one. Scrolls to the top, or with `reveal` to the selected item. */
     set(next, selected, reveal = false) {
       for (const row of rows.values()) row.remove();
       rows.clear();

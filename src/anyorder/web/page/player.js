@@ -1,22 +1,22 @@
-// Play button, step slider and keys. Knows steps only; whoever owns it draws.
+// Play button, step slider and keys. It knows only step numbers; the caller draws.
 
 import { el, icon } from "./dom.js";
 
-const PACE = { slow: 900, normal: 420, fast: 140 };
+const INTERVALS = { slow: 900, normal: 420, fast: 140 };
 
-/** Controls for steps 0..last: `{node, go(step), play(), pause(), reset(last, step), playing, step}`; `onStep(step)` is told of every change. */
+/** Controls for steps 0..last: `{node, go(step), play(), pause(), reset(last, step), playing, step}`; `onStep(step)` is called after every change. */
 export function player(onStep) {
   let last = 0;
   let step = 0;
-  let pace = "normal";
+  let speed = "normal";
   let timer = null;
 
   const button = el("button", { type: "button", class: "play", onclick: toggle });
   const slider = el("input", { type: "range", min: "0", max: "0", step: "1", "aria-label": "Step", oninput: () => (pause(), go(Number(slider.value))) });
   const count = el("output", { class: "count" });
-  const speed = el("button", { type: "button", class: "plain speed", onclick: faster });
-  const told = el("span", { class: "unseen", "aria-live": "polite", role: "status" });
-  const node = el("div", { class: "player", role: "group", "aria-label": "Player" }, button, slider, count, speed, told);
+  const speedButton = el("button", { type: "button", class: "plain speed", onclick: nextSpeed });
+  const status = el("span", { class: "visually-hidden", "aria-live": "polite", role: "status" });
+  const node = el("div", { class: "player", role: "group", "aria-label": "Player" }, button, slider, count, speedButton, status);
   draw();
 
   function draw() {
@@ -24,9 +24,9 @@ export function player(onStep) {
     if (button.title !== `${label} (space)`) button.replaceChildren(icon(label.toLowerCase()));
     button.setAttribute("aria-label", label);
     button.title = `${label} (space)`;
-    speed.textContent = { slow: "½×", normal: "1×", fast: "3×" }[pace];
-    speed.setAttribute("aria-label", `Speed: ${pace}`);
-    speed.title = "Speed";
+    speedButton.textContent = { slow: "½×", normal: "1×", fast: "3×" }[speed];
+    speedButton.setAttribute("aria-label", `Speed: ${speed}`);
+    speedButton.title = "Speed";
     slider.max = String(last);
     slider.value = String(step);
     slider.setAttribute("aria-valuetext", `step ${step} of ${last}`);
@@ -45,8 +45,8 @@ export function player(onStep) {
   function play() {
     if (timer || !last) return;
     if (step === last) go(0);
-    timer = setInterval(tick, PACE[pace]);
-    told.textContent = `Playing from step ${step} of ${last}`;
+    timer = setInterval(tick, INTERVALS[speed]);
+    status.textContent = `Playing from step ${step} of ${last}`;
     draw();
   }
 
@@ -54,7 +54,7 @@ export function player(onStep) {
     if (!timer) return;
     clearInterval(timer);
     timer = null;
-    told.textContent = `Paused at step ${step} of ${last}`;
+    status.textContent = `Paused at step ${step} of ${last}`;
     draw();
   }
 
@@ -68,42 +68,42 @@ export function player(onStep) {
     else play();
   }
 
-  function faster() {
-    const names = Object.keys(PACE);
-    pace = names[(names.indexOf(pace) + 1) % names.length];
+  function nextSpeed() {
+    const names = Object.keys(INTERVALS);
+    speed = names[(names.indexOf(speed) + 1) % names.length];
     if (timer) {
       clearInterval(timer);
-      timer = setInterval(tick, PACE[pace]);
+      timer = setInterval(tick, INTERVALS[speed]);
     }
     draw();
   }
 
-  /** Space, arrows, Home and End, wherever the focus is, unless it is where these keys mean something else. */
-  function key(event) {
+  /** Space, arrows, Home and End work everywhere except where these keys have another meaning. */
+  function onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (!node.isConnected || node.offsetParent === null) return;
-    const own = event.target === slider;
-    if (!own && event.target.closest?.("input:not([type=checkbox]), select, textarea, [contenteditable], [role=tablist]")) return;
+    const onSlider = event.target === slider;
+    if (!onSlider && event.target.closest?.("input:not([type=checkbox]), select, textarea, [contenteditable], [role=tablist]")) return;
     if (event.key === " " && event.target.closest?.("button, [type=checkbox], summary")) return;
-    const act = {
+    const action = {
       " ": toggle,
       ArrowRight: () => (pause(), go(step + 1)),
       ArrowLeft: () => (pause(), go(step - 1)),
       Home: () => (pause(), go(0)),
       End: () => (pause(), go(last)),
     }[event.key];
-    if (!act) return;
+    if (!action) return;
     event.preventDefault();
-    act();
+    action();
   }
-  document.addEventListener("keydown", key);
+  document.addEventListener("keydown", onKey);
 
   return {
     node,
     go,
     play,
     pause,
-    /** Other steps: the slider jumps there without a call of `onStep`. */
+    /** Sets the last step and the current one, without calling `onStep`. */
     reset(newLast, newStep) {
       pause();
       last = newLast;

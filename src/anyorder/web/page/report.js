@@ -1,10 +1,10 @@
-// The report: a list of sentences, the chosen one in all orders side by side, and the corpus.
+// The report: a list of sentences, the chosen one in all orders side by side, and the corpus metrics.
 
 import { ramp } from "./charts.js";
-import { scale } from "./colour.js";
+import { scale } from "./color.js";
 import { corpusView } from "./corpus.js";
 import { disagreement, embedded } from "./data.js";
-import { check, choice, el, number } from "./dom.js";
+import { check, choice, el, formatNumber } from "./dom.js";
 import { fillView } from "./fill.js";
 import { list } from "./list.js";
 import { player } from "./player.js";
@@ -18,21 +18,21 @@ start().catch((error) => {
 });
 
 async function start() {
-  // Let the frame of the page appear before the work of unpacking begins.
+  // Let the browser paint the frame of the page before the data is unpacked.
   await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
   const corpus = await embedded();
   if (!corpus) throw new Error("it holds no data");
   const plural = (n, what) => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : "s"}`;
   document.getElementById("about").textContent = `${plural(corpus.count, "sentence")} · ${plural(corpus.systems.length, "order")}`;
   const sentences = sentencesView(corpus);
-  const figures = el("div", { class: "corpus", id: "panel-corpus", role: "tabpanel", "aria-labelledby": "tab-corpus", hidden: true });
-  document.getElementById("main").replaceChildren(sentences.node, figures);
+  const corpusPanel = el("div", { class: "corpus", id: "panel-corpus", role: "tabpanel", "aria-labelledby": "tab-corpus", hidden: true });
+  document.getElementById("main").replaceChildren(sentences.node, corpusPanel);
   let drawn = false;
   const isDark = () => document.documentElement.dataset.theme === "dark";
   redraw = () => {
-    if (drawn) corpusView(figures, corpus, isDark());
+    if (drawn) corpusView(corpusPanel, corpus, isDark());
   };
-  const follow = tabs([["sentences", "Sentences", sentences.node], ["corpus", "Corpus", figures]], (name) => {
+  const follow = tabs([["sentences", "Sentences", sentences.node], ["corpus", "Corpus", corpusPanel]], (name) => {
     if (name === "corpus" && !drawn) {
       drawn = true;
       redraw();
@@ -46,7 +46,7 @@ async function start() {
   performance.mark("ready");
 }
 
-/** Two tabs, one panel in sight; the address remembers which. */
+/** Tabs that show one panel at a time; the address keeps which. */
 function tabs(all, onShow) {
   const bar = document.getElementById("tabs");
   bar.setAttribute("role", "tablist");
@@ -57,11 +57,11 @@ function tabs(all, onShow) {
     return button;
   });
   bar.addEventListener("keydown", (event) => {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!by) return;
-    const to = (buttons.indexOf(document.activeElement) + by + all.length) % all.length;
-    show(all[to][0]);
-    buttons[to].focus();
+    const offset = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!offset) return;
+    const target = (buttons.indexOf(document.activeElement) + offset + all.length) % all.length;
+    show(all[target][0]);
+    buttons[target].focus();
   });
   function show(name) {
     all.forEach(([other, , panel], i) => {
@@ -70,53 +70,53 @@ function tabs(all, onShow) {
       buttons[i].tabIndex = other === name ? 0 : -1;
     });
     onShow(name);
-    remember({ view: name === "sentences" ? null : name });
+    saveAddress({ view: name === "sentences" ? null : name });
   }
   function follow() {
-    const wanted = address().get("view");
+    const wanted = addressParameters().get("view");
     show(all.some(([name]) => name === wanted) ? wanted : all[0][0]);
   }
   follow();
   return follow;
 }
 
-/** What the address says after #. */
-function address() {
+/** The parameters after # in the address. */
+function addressParameters() {
   return new URLSearchParams(location.hash.slice(1));
 }
 
 let pending = {};
-let later = null;
+let timer = null;
 
-/** Puts the view, sentence and step into the address, so that it can be shared; not while they are still changing. */
-function remember(changes) {
+/** Puts the view, sentence and step into the address, so that it can be shared, once they stop changing. */
+function saveAddress(changes) {
   Object.assign(pending, changes);
-  clearTimeout(later);
-  later = setTimeout(() => {
-    const now = address();
+  clearTimeout(timer);
+  timer = setTimeout(() => {
+    const parameters = addressParameters();
     for (const [name, value] of Object.entries(pending)) {
-      if (value === null) now.delete(name);
-      else now.set(name, value);
+      if (value === null) parameters.delete(name);
+      else parameters.set(name, value);
     }
     pending = {};
     try {
-      history.replaceState(null, "", `#${now}`);
+      history.replaceState(null, "", `#${parameters}`);
     } catch {
-      // A frame without an address of its own.
+      // The page is in a frame that has no address.
     }
   }, 250);
 }
 
 function sentencesView(corpus) {
   const state = { chosen: -1, sort: "given", a: 0, b: Math.min(1, corpus.systems.length - 1), by: corpus.measures[0], query: "" };
-  const options = { arcs: true, brackets: true, colour: "step" };
+  const options = { arcs: true, brackets: true, color: "step" };
   const shown = corpus.systems.map((_, i) => i < 6);
   let views = [];
-  let haystack = null;
+  let searchTexts = null;
   let disagreements = null;
 
   const rows = list("Sentences", ROW, drawRow, choose);
-  const found = el("p", { class: "quiet found", role: "status" });
+  const found = el("p", { class: "muted found", role: "status" });
   const search = el("input", { type: "search", placeholder: "Search source or translation", "aria-label": "Search sentences", oninput: () => ((state.query = search.value.trim().toLowerCase()), arrange()) });
   const extra = el("div", { class: "extra" });
   const sorts = [["given", "as given"], ["longest", "longest first"], ["shortest", "shortest first"]];
@@ -128,26 +128,26 @@ function sentencesView(corpus) {
   const grid = el("div", { class: "views" });
   const steps = player((step) => {
     for (const view of views) view.show(step);
-    remember({ step });
+    saveAddress({ step });
   });
-  const [from, to] = [el("span", {}, "first step"), el("span", {}, "last")];
-  const legend = el("span", { class: "key" }, from, ramp(scale), to);
-  const set = (changes) => {
+  const [legendStart, legendEnd] = [el("span", {}, "first step"), el("span", {}, "last")];
+  const legend = el("span", { class: "key" }, legendStart, ramp(scale), legendEnd);
+  const setDisplay = (changes) => {
     Object.assign(options, changes);
     for (const view of views) view.set(changes);
-    [from.textContent, to.textContent] = options.colour === "step" ? ["first step", "last"] : ["0 %", "probability 100 %"];
+    [legendStart.textContent, legendEnd.textContent] = options.color === "step" ? ["first step", "last"] : ["0 %", "probability 100 %"];
   };
   const display = el(
     "div",
     { class: "display" },
-    choice("Colour", [["step", "step"], ["probability", "probability"]], "step", (colour) => set({ colour })),
-    check("arcs", true, (arcs) => set({ arcs })),
-    check("brackets", true, (brackets) => set({ brackets })),
+    choice("Color", [["step", "step"], ["probability", "probability"]], "step", (color) => setDisplay({ color })),
+    check("arcs", true, (arcs) => setDisplay({ arcs })),
+    check("brackets", true, (brackets) => setDisplay({ brackets })),
     legend,
   );
-  const orders = el("fieldset", { class: "orders" }, el("legend", { class: "unseen" }, "Orders shown"));
+  const orders = el("fieldset", { class: "orders" }, el("legend", { class: "visually-hidden" }, "Orders shown"));
   corpus.systems.forEach((system, s) => orders.append(check(system.name, shown[s], (on) => ((shown[s] = on), drawViews(steps.step)))));
-  const keys = el("p", { class: "quiet keys" }, el("kbd", {}, "space"), " play  ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " step  ", el("kbd", {}, "Home"), " ", el("kbd", {}, "End"), " ends  ", el("kbd", {}, "J"), " ", el("kbd", {}, "K"), " sentence");
+  const keys = el("p", { class: "muted keys" }, el("kbd", {}, "space"), " play  ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " step  ", el("kbd", {}, "Home"), " ", el("kbd", {}, "End"), " ends  ", el("kbd", {}, "J"), " ", el("kbd", {}, "K"), " sentence");
   const detail = el("div", { class: "detail" }, head, el("div", { class: "controls" }, steps.node, display), corpus.systems.length > 1 ? orders : null, grid, keys);
   const node = el("div", { class: "sentences", id: "panel-sentences", role: "tabpanel", "aria-labelledby": "tab-sentences" }, side, detail);
 
@@ -178,31 +178,31 @@ function sentencesView(corpus) {
     return a === null || b === null ? null : a - b;
   }
 
-  function apart(i) {
+  function disagreementOf(i) {
     disagreements ??= Float64Array.from({ length: corpus.count }, (_, k) => disagreement(corpus.systems.map((_, s) => corpus.steps(k, s))));
     return disagreements[i];
   }
 
   function matches(i) {
-    haystack ??= Array.from({ length: corpus.count }, (_, k) => [corpus.source(k), corpus.reference(k) ?? "", ...corpus.systems.map((_, s) => corpus.text(k, s))].join("\n").toLowerCase());
-    return haystack[i].includes(state.query);
+    searchTexts ??= Array.from({ length: corpus.count }, (_, k) => [corpus.source(k), corpus.reference(k) ?? "", ...corpus.systems.map((_, s) => corpus.text(k, s))].join("\n").toLowerCase());
+    return searchTexts[i].includes(state.query);
   }
 
-  /** The list anew: what the search leaves, in the order asked for; ties stay as given. */
+  /** Filters and sorts the list; ties keep the given order. */
   function arrange(reveal = false) {
     let items = Array.from({ length: corpus.count }, (_, i) => i);
     if (state.query) items = items.filter(matches);
-    const worth = {
+    const sortKey = {
       beat: (i) => margin(i) ?? -Infinity,
       longest: corpus.length,
       shortest: (i) => -corpus.length(i),
-      disagree: apart,
-      agree: (i) => -apart(i),
+      disagree: disagreementOf,
+      agree: (i) => -disagreementOf(i),
       label: (i) => -(corpus.labels.indexOf(corpus.label(i, state.a)) + 1 || 99),
     }[state.sort];
-    if (worth) {
-      const known = new Map(items.map((i) => [i, worth(i)]));
-      items.sort((x, y) => known.get(y) - known.get(x) || x - y);
+    if (sortKey) {
+      const keys = new Map(items.map((i) => [i, sortKey(i)]));
+      items.sort((x, y) => keys.get(y) - keys.get(x) || x - y);
     }
     found.textContent = state.query ? `${items.length.toLocaleString("en")} of ${corpus.count.toLocaleString("en")}` : "";
     found.hidden = !state.query;
@@ -210,43 +210,43 @@ function sentencesView(corpus) {
   }
 
   function drawRow(row, i) {
-    const told = {
+    const detail = {
       beat: () => signed(margin(i)),
       label: () => corpus.label(i, state.a) ?? "–",
-      disagree: () => number(apart(i)),
-      agree: () => number(apart(i)),
+      disagree: () => formatNumber(disagreementOf(i)),
+      agree: () => formatNumber(disagreementOf(i)),
     }[state.sort];
-    row.append(el("span", { class: "row-head" }, el("b", {}, String(i + 1)), el("span", {}, told ? told() : `${corpus.length(i)} tokens`)), el("span", { class: "row-text" }, corpus.source(i)));
+    row.append(el("span", { class: "row-head" }, el("b", {}, String(i + 1)), el("span", {}, detail ? detail() : `${corpus.length(i)} tokens`)), el("span", { class: "row-text" }, corpus.source(i)));
   }
 
   function choose(i, step) {
     state.chosen = i;
     head.replaceChildren(el("p", { class: "eyebrow" }, `Sentence ${i + 1}`), el("p", { class: "source" }, corpus.source(i)));
     const reference = corpus.reference(i);
-    if (reference) head.append(el("p", { class: "reference" }, el("span", { class: "quiet" }, "reference "), reference));
+    if (reference) head.append(el("p", { class: "reference" }, el("span", { class: "muted" }, "reference "), reference));
     drawViews(step);
-    remember({ sentence: i + 1, step: step ?? null });
+    saveAddress({ sentence: i + 1, step: step ?? null });
   }
 
   function drawViews(step) {
     for (const view of views) view.destroy();
-    views = corpus.systems.flatMap((_, s) => (shown[s] ? [fillView(grid, described(state.chosen, s), { ...options, onStep: (at) => (steps.pause(), steps.go(at)) })] : []));
+    views = corpus.systems.flatMap((_, s) => (shown[s] ? [fillView(grid, runWithMetrics(state.chosen, s), { ...options, onStep: (at) => (steps.pause(), steps.go(at)) })] : []));
     const last = views.reduce((most, view) => Math.max(most, view.last), 0);
     steps.reset(last, step ?? last);
     for (const view of views) view.show(steps.step);
   }
 
-  function described(i, s) {
-    const figures = corpus.measures.filter((name) => /bleu/i.test(name)).map((name) => [name.replace(/^sentence /, ""), number(corpus.measure(name, i, s), 1)]);
-    figures.push(["log p", number(corpus.measure("mean log-probability", i, s))]);
-    return { ...corpus.run(i, s), note: corpus.label(i, s), figures };
+  function runWithMetrics(i, s) {
+    const metrics = corpus.measures.filter((name) => /bleu/i.test(name)).map((name) => [name.replace(/^sentence /, ""), formatNumber(corpus.measure(name, i, s), 1)]);
+    metrics.push(["log p", formatNumber(corpus.measure("mean log-probability", i, s))]);
+    return { ...corpus.run(i, s), note: corpus.label(i, s), metrics };
   }
 
-  /** Shows what the address names; the first sentence where it names none. */
+  /** Shows the sentence in the address, or the first one. */
   function follow() {
-    const said = address();
-    const wanted = Math.min(corpus.count, Math.max(1, Math.trunc(Number(said.get("sentence"))) || 1)) - 1;
-    const step = said.has("sentence") && said.get("step") ? Math.trunc(Number(said.get("step"))) || 0 : undefined;
+    const parameters = addressParameters();
+    const wanted = Math.min(corpus.count, Math.max(1, Math.trunc(Number(parameters.get("sentence"))) || 1)) - 1;
+    const step = parameters.has("sentence") && parameters.get("step") ? Math.trunc(Number(parameters.get("step"))) || 0 : undefined;
     state.chosen = wanted;
     arrange(true);
     choose(wanted, step);
@@ -257,5 +257,5 @@ function sentencesView(corpus) {
 
 function signed(value) {
   if (value === null) return "–";
-  return (value > 0 ? "+" : "") + number(value, Math.abs(value) >= 10 ? 1 : 2);
+  return (value > 0 ? "+" : "") + formatNumber(value, Math.abs(value) >= 10 ? 1 : 2);
 }

@@ -1,13 +1,13 @@
-// Light or dark: the system's choice until the reader makes one.
+// Light or dark: the system's setting until the reader chooses.
 
 import { icon } from "./dom.js";
 
 const KEY = "anyorder-theme";
 
-/** Makes a button that switches; `onchange` is called afterwards, for whatever is drawn in colours of its own. */
+/** Makes a button switch the theme; `onchange` is called afterwards, for drawings with their own colors. */
 export function themeButton(button, onchange = () => {}) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  let chosen = remembered();
+  let chosen = loadChoice();
   const isDark = () => (chosen ? chosen === "dark" : dark.matches);
 
   function apply() {
@@ -20,15 +20,15 @@ export function themeButton(button, onchange = () => {}) {
 
   button.addEventListener("click", () => {
     chosen = isDark() ? "light" : "dark";
-    remember(chosen);
+    saveChoice(chosen);
     apply();
   });
   dark.addEventListener("change", apply);
   apply();
 }
 
-/** A page from disk may have no storage; then the choice lasts as long as the page. */
-function remembered() {
+/** A page from disk may have no storage; then the choice lasts until the page is closed. */
+function loadChoice() {
   try {
     return localStorage.getItem(KEY);
   } catch {
@@ -36,10 +36,10 @@ function remembered() {
   }
 }
 
-function remember(value) {
+function saveChoice(value) {
   try {
     localStorage.setItem(KEY, value);
   } catch {
-    // Nothing to do.
+    // No storage.
   }
 }

@@ -1,4 +1,7 @@
-"""Masked translation: hide part of the target, predict it from the source and what is left. Both directions at once."""
+"""Masked translation: mask part of the target, predict it from the source and the rest. Both directions at once.
+
+Knows nothing of how long to train.
+"""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -22,18 +25,19 @@ from anyorder.training.batches import (
     IGNORED,
     BatchRows,
     Cursor,
-    draw,
-    hide,
-    offsets_of,
-    pad_places,
+    iter_batches,
+    pad_predictions,
     pad_to,
+    padded_cu_seqlens,
     random_for,
+    sample_mask,
     shuffled,
-    tail,
+    tail_lengths,
     weights_by_corpus,
 )
+from anyorder.training.config import choose_by_device
 from anyorder.training.task import HostBatch, TextTask
-from anyorder.training.validation import Dev
+from anyorder.training.validation import DevSet
 
 _BY_PAIR = ("source_length", "target_language", "length_class")
 
@@ -42,58 +46,59 @@ _BY_PAIR = ("source_length", "target_language", "length_class")
 class MaskingConfig:
     """What the model learns from."""
 
-    smoothing: float = 0.1
-    """Label smoothing."""
+    label_smoothing: float = 0.1
+    """Probability that the labels share with all other tokens."""
     weights: dict[str, float] = field(default_factory=dict)
-    """How often a corpus's pairs come in an epoch, by name; 1 where nothing is said."""
-    validation_sentences: int = 500
-    """Sentences of the dev split that validation translates, in each direction."""
+    """How often a corpus's pairs come in an epoch, by name; 1 if not given."""
+    validation_sentences: int | None = None
+    """Sentences of the dev split that validation translates, in each direction; chosen by the device if not given: 500
+    on CUDA, 50 on the CPU."""
     validation_length: int = 30
     """Only those with at most so many subwords on both sides; 0 takes any."""
 
-    def check(self) -> None:
-        check_number("--masking.smoothing", self.smoothing, at_least=0, below=1)
-        check_number("--masking.validation_sentences", self.validation_sentences, at_least=1)
-        check_number("--masking.validation_length", self.validation_length, at_least=0)
+    def __post_init__(self) -> None:
+        check_number("label_smoothing", self.label_smoothing, at_least=0, below=1, config=MaskingConfig)
+        check_number("validation_sentences", self.validation_sentences, at_least=1, config=MaskingConfig)
+        check_number("validation_length", self.validation_length, at_least=0, config=MaskingConfig)
 
 
 class TranslationLoss(nn.Module):
-    """The loss of one batch: predicted words, and the length predictor's own loss beside it."""
+    """The loss of one batch: of the masked tokens, plus that of the length predictor."""
 
-    def __init__(self, model: TranslationModel, smoothing: float):
+    def __init__(self, model: TranslationModel, label_smoothing: float):
         super().__init__()
         self.model = model
-        self.smoothing = smoothing
+        self.label_smoothing = label_smoothing
 
     def forward(
         self, batch: dict[str, Tensor], longest: int, lengths: dict[str, np.ndarray] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The loss to descend, and what to report: (words, length)."""
+        """The loss to minimize, and (2,) what to report: the tokens' loss and the length's."""
         lengths = lengths or {}
 
         def segments(name: str) -> Segments:
-            return Segments(batch[f"{name}_offsets"], longest, lengths.get(name))
+            return Segments(batch[f"{name}_cu_seqlens"], longest, lengths.get(name))
 
         pairs, halves = segments("pair"), segments("half")
-        together = self.model.config.transformer.source_sees_target
+        source_sees_target = self.model.config.transformer.source_sees_target
         pattern: AttentionPattern = (
-            FullAttention(pairs) if together else SourceIsolated(pairs, halves, batch["is_target"])
+            FullAttention(pairs) if source_sees_target else SourceIsolated(pairs, halves, batch["is_target"])
         )
         inputs = batch["tokens"], batch["positions"], batch["languages"]
-        at = QueryPositions(batch["rows"], segments("row"))
+        at = QueryPositions(batch["masked"], segments("masked"))
         hidden = self.model.transformer(*inputs, pattern, at)
         logits = self.model.logits(hidden.last)
-        words = F.cross_entropy(logits.float(), batch["labels"], label_smoothing=self.smoothing)
+        token_loss = F.cross_entropy(logits.float(), batch["labels"], label_smoothing=self.label_smoothing)
 
         below = hidden.below
-        if together:  # the predictor must not see the target's length
+        if source_sees_target:  # the predictor must not see the target's length
             with torch.no_grad():
                 below = self.model.transformer.below_last(*inputs, FullAttention(halves))
         sentences = len(batch["length_class"])
         pooled = pool(below.detach(), batch["pair_of"], sentences, ~batch["is_target"])
         scores = self.model.length(pooled, batch["source_length"], batch["target_language"])
-        length = F.cross_entropy(scores.float(), batch["length_class"])
-        return words + length, torch.stack([words.detach(), length.detach()])
+        length_loss = F.cross_entropy(scores.float(), batch["length_class"])
+        return token_loss + length_loss, torch.stack([token_loss.detach(), length_loss.detach()])
 
 
 class TranslationTask(TextTask):
@@ -104,9 +109,9 @@ class TranslationTask(TextTask):
     def __init__(
         self, store: Store, model: TranslationModel, masking: MaskingConfig, batch_tokens: int, seed: int, fixed: bool
     ):
-        masking.check()
+        masking = with_sizes(masking, fixed)
         self.learner = model
-        self.module = TranslationLoss(model, masking.smoothing)
+        self.module = TranslationLoss(model, masking.label_smoothing)
         self._split = store.split("train")
         self._masking = masking
         self._batch_tokens = batch_tokens
@@ -117,11 +122,11 @@ class TranslationTask(TextTask):
         self._languages = list(store.languages)
         self._sides = [self._split.sides[language] for language in self._languages]
         lengths = np.stack([side.lengths for side in self._sides])
-        longest, room = int(lengths.max()), model.config.transformer.max_positions - 2
+        longest, room = int(lengths.max()), model.max_length
         if longest > room:
             raise InputError(
                 f"{store.path}: has sentences of {longest} subwords, the model has room for {room}; "
-                f"set --shape.positions {longest + 2} or prepare with --filters.max-length {room}"
+                f"raise max_positions to {longest + 2} or prepare the data with max_length {room}"
             )
         store.check_ids(self._split, len(model.vocabulary))
         if len(self._languages) != 2:
@@ -129,15 +134,15 @@ class TranslationTask(TextTask):
         self._pair_sizes = lengths.sum(0) + 4
         self._longest = int(self._pair_sizes.max())
         # Hardly ever reached, and a bound keeps the tables of a batch of fixed shape short.
-        self._most_pairs = int(1.25 * batch_tokens / self._pair_sizes.mean()) + 10
+        self._max_pairs = int(1.25 * batch_tokens / self._pair_sizes.mean()) + 10
         if self._longest > batch_tokens:
             raise InputError(f"a pair has {self._longest} tokens, more than a batch of {batch_tokens} can hold")
         self._weights = weights_by_corpus(self._split.corpora, np.asarray(self._split.corpus), masking.weights)
         self._dev = None
         if "dev" in store:
-            self._dev = Dev(store, masking.validation_sentences, masking.validation_length, room)
-            source, target = self._languages
-            self._dev.check(source, target, "--masking.validation-length")
+            assert masking.validation_sentences is not None
+            self._dev = DevSet(store, masking.validation_sentences, masking.validation_length, room)
+            self._dev.check(*self._directions[0])
         if model.length_table is None:
             a, b = self._languages
             model.length_table = LengthTable.count(
@@ -145,89 +150,99 @@ class TranslationTask(TextTask):
             )
 
     def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[HostBatch, Cursor]]:
-        everything = np.arange(len(self._split))
+        pairs = np.arange(len(self._split))
 
         def epoch_rows(epoch: int) -> np.ndarray:
-            return shuffled(everything, self._weights, random_for(self._seed, "epoch", epoch))
+            return shuffled(pairs, self._weights, random_for(self._seed, "epoch", epoch))
 
         sizes = self._pair_sizes.__getitem__
-        room = self._batch_tokens, self._most_pairs
-        for one, behind in draw(cursor, epoch_rows, sizes, room, self._seed, first, rank, world):
-            yield self._build(one), behind
+        for rows, behind in iter_batches(
+            cursor, epoch_rows, sizes, self._batch_tokens, self._max_pairs, self._seed, first, rank, world
+        ):
+            yield self._build(rows), behind
 
-    def _build(self, drawn: BatchRows) -> HostBatch:
+    def _build(self, batch: BatchRows) -> HostBatch:
         vocabulary = self.learner.vocabulary
-        pairs = len(drawn.rows)
-        target = drawn.random.integers(0, 2, pairs)
+        pairs = len(batch.rows)
+        target = batch.random.integers(0, 2, pairs)
         side = np.stack([1 - target, target], axis=1).reshape(-1)
-        row = pack(self._sides, side, np.repeat(drawn.rows, 2), side, vocabulary.eos)
+        row = pack(self._sides, side, np.repeat(batch.rows, 2), side, vocabulary.eos)
         half_sizes = row.sizes
         pair_sizes = half_sizes.reshape(-1, 2).sum(1)
         target_lengths = half_sizes[1::2] - 2
         half_of = np.repeat(np.arange(2 * pairs), half_sizes)
         is_target = half_of % 2 == 1
         inner = row.inner
-        words = inner[is_target[inner]]
-        hidden = words[hide(target_lengths, drawn.random)]
-        labels = row.tokens[hidden]
+        target_tokens = inner[is_target[inner]]
+        masked = target_tokens[sample_mask(target_lengths, batch.random)]
+        labels = row.tokens[masked]
         tokens = row.tokens.copy()
-        tokens[hidden] = vocabulary.mask
-        per_pair = np.bincount(half_of[hidden] // 2, minlength=pairs)
+        tokens[masked] = vocabulary.mask
+        per_pair = np.bincount(half_of[masked] // 2, minlength=pairs)
         arrays = {
             "tokens": tokens,
             "positions": row.positions,
             "languages": row.languages,
             "is_target": is_target,
             "pair_of": half_of // 2,
-            "rows": hidden,
+            "masked": masked,
             "labels": labels,
             "source_length": half_sizes[::2] - 2,
             "target_language": target,
             "length_class": offset_class(half_sizes[::2] - 2, target_lengths),
         }
-        lengths = {"pair": pair_sizes, "half": half_sizes, "row": per_pair}
+        lengths = {"pair": pair_sizes, "half": half_sizes, "masked": per_pair}
         if not self._fixed:
             for name, sizes in lengths.items():
-                arrays[f"{name}_offsets"] = offsets_of(sizes, len(sizes))
+                arrays[f"{name}_cu_seqlens"] = padded_cu_seqlens(sizes, len(sizes))
             return HostBatch(arrays, self._longest, lengths, len(tokens), len(labels))
         return self._pad(arrays, lengths)
 
     def _pad(self, arrays: dict[str, np.ndarray], lengths: dict[str, np.ndarray]) -> HostBatch:
-        """The same batch in shapes that never change, so that it is compiled once.
+        """The same batch in shapes that never change, so that the loss is compiled once.
 
-        What is left of the row becomes sources without a target.
+        The rest of the row becomes sources without a target.
         """
         size = self._batch_tokens
-        # A quarter of the tokens is hidden on average; this is about five standard deviations more.
-        places = int(0.25 * size + 5.5 * size**0.5)
-        most_pairs = self._most_pairs + size // self._longest + 1  # what is left of the row is cut into pairs, too
-        real, predicted = len(arrays["tokens"]), len(arrays["rows"])
-        rest = tail(real, size, self._longest)
+        # A quarter of the tokens is masked on average; this is about five standard deviations more.
+        max_masked = int(0.25 * size + 5.5 * size**0.5)
+        max_pairs = self._max_pairs + size // self._longest + 1  # the rest of the row is split into pairs, too
+        real, predicted = len(arrays["tokens"]), len(arrays["masked"])
+        rest = tail_lengths(real, size, self._longest)
         lengths = {
             "pair": np.concatenate([lengths["pair"], rest]),
             "half": np.concatenate([lengths["half"], np.stack([rest, np.zeros_like(rest)], axis=1).reshape(-1)]),
         }
-        arrays["rows"], arrays["labels"] = pad_places(arrays["rows"], arrays["labels"], size, places)
+        arrays["masked"], arrays["labels"] = pad_predictions(arrays["masked"], arrays["labels"], size, max_masked)
         pair_of = np.repeat(np.arange(len(lengths["pair"])), lengths["pair"])
-        lengths["row"] = np.bincount(pair_of[arrays["rows"]], minlength=len(lengths["pair"]))
-        fill = {"length_class": IGNORED, "pair_of": most_pairs - 1}
-        sizes = {"rows": places, "labels": places} | dict.fromkeys(_BY_PAIR, most_pairs)
+        lengths["masked"] = np.bincount(pair_of[arrays["masked"]], minlength=len(lengths["pair"]))
+        fill = {"length_class": IGNORED, "pair_of": max_pairs - 1}
+        sizes = {"masked": max_masked, "labels": max_masked} | dict.fromkeys(_BY_PAIR, max_pairs)
         padded = {name: pad_to(array, sizes.get(name, size), fill.get(name, 0)) for name, array in arrays.items()}
-        for name, count in (("pair", most_pairs), ("half", 2 * most_pairs), ("row", most_pairs)):
-            padded[f"{name}_offsets"] = offsets_of(lengths[name], count)
-        return HostBatch(padded, self._longest, None, real, min(predicted, places))
+        for name, count in (("pair", max_pairs), ("half", 2 * max_pairs), ("masked", max_pairs)):
+            padded[f"{name}_cu_seqlens"] = padded_cu_seqlens(lengths[name], count)
+        return HostBatch(padded, self._longest, None, real, min(predicted, max_masked))
 
     def validate(self, average: nn.Module) -> dict[str, float]:
         """BLEU of left-to-right decoding with gold lengths, in both directions."""
         if self._dev is None:
             return {}
-        assert isinstance(average, TranslationModel)
-        model = deepcopy(average).to(torch.bfloat16) if average.device.type == "cuda" else average
-        order = make_order("left-to-right")
+        model, order = _for_inference(average), make_order("left-to-right")
         return {
-            f"bleu {source}-{target}": self._dev.translate(model, order, source, target)[0]
-            for source, target in (self._languages, self._languages[::-1])
+            f"bleu {source}-{target}": self._dev.evaluate(model, order, f"{source}-{target}").bleu
+            for source, target in self._directions
         }
+
+    def estimate_validation_seconds(self, average: nn.Module) -> float:
+        if self._dev is None:
+            return 0.0
+        model, order = _for_inference(average), make_order("left-to-right")
+        return sum(self._dev.estimate_seconds(model, order, f"{a}-{b}") for a, b in self._directions)
+
+    @property
+    def _directions(self) -> list[tuple[str, str]]:
+        a, b = self._languages
+        return [(a, b), (b, a)]
 
     def fingerprint(self) -> dict[str, object]:
         return {
@@ -235,26 +250,38 @@ class TranslationTask(TextTask):
             "vocabulary": self.learner.vocabulary.fingerprint,
             "pairs": len(self._split),
             "batch_tokens": self._batch_tokens,
-            "shape": asdict(self.learner.config.transformer),
+            "transformer": asdict(self.learner.config.transformer),
             "masking": asdict(self._masking),
         }
 
 
-def new_model(store: Store, shape: TransformerConfig, init: str | Path | None, seed: int) -> TranslationModel:
-    """A fresh model for a store, or the one to start from; that one brings its own shape."""
+def with_sizes(masking: MaskingConfig, cuda: bool) -> MaskingConfig:
+    """The config with every size that was not given chosen by the device."""
+    device = torch.device("cuda" if cuda else "cpu")
+    sentences = choose_by_device(masking.validation_sentences, device, cuda=500, cpu=50)
+    return replace(masking, validation_sentences=sentences)
+
+
+def _for_inference(average: nn.Module) -> TranslationModel:
+    assert isinstance(average, TranslationModel)
+    return deepcopy(average).to(torch.bfloat16) if average.device.type == "cuda" else average
+
+
+def new_model(store: Store, transformer: TransformerConfig, init: str | Path | None, seed: int) -> TranslationModel:
+    """A new model for a store, or the one to start from, which brings its own `TransformerConfig`."""
     if init is None:
         torch.manual_seed(seed)
-        config = ModelConfig(shape, len(store.vocabulary), store.languages, store.rules)
+        config = ModelConfig(transformer, len(store.vocabulary), store.languages, store.text)
         return TranslationModel(config, store.vocabulary)
     model = TranslationModel.from_pretrained(init)
     if model.vocabulary.fingerprint != store.vocabulary.fingerprint:
         raise InputError(
             f"wrong vocabulary: {store.path} has {store.vocabulary.fingerprint}, "
-            f"{init} was trained with {model.vocabulary.fingerprint}; prepare with --tokenizer {init}"
+            f"{init} was trained with {model.vocabulary.fingerprint}; prepare the data with the tokenizer of {init}"
         )
     if model.config.languages != store.languages:
         raise InputError(f"{init} knows {model.config.languages}, {store.path} holds {store.languages}")
-    if shape not in (TransformerConfig(), model.config.transformer):
-        raise InputError(f"--shape and --init exclude each other: {init} has its own shape, {model.config.transformer}")
+    if transformer not in (TransformerConfig(), model.config.transformer):
+        raise InputError(f"cannot be set: {init} has its own, {model.config.transformer}", "transformer")
     model.config = replace(model.config, predicts_length=True)
     return model

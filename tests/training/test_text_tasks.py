@@ -1,3 +1,5 @@
+"""Batches and losses of masked translation and of masked language modeling."""
+
 import itertools
 
 import numpy as np
@@ -11,9 +13,9 @@ from anyorder.models.attention import FullAttention, Segments, SourceIsolated
 from anyorder.models.length import offset_class
 from anyorder.models.transformer import TransformerConfig
 from anyorder.training.batches import IGNORED, Cursor
-from anyorder.training.pretrain import MLMConfig, PretrainTask
+from anyorder.training.mlm_task import MLMConfig, MLMTask
 from anyorder.training.task import HostBatch
-from anyorder.training.translation import MaskingConfig, TranslationTask, new_model
+from anyorder.training.translation_task import MaskingConfig, TranslationTask, new_model
 from tests.conftest import tiny
 
 TOKENS = 1000
@@ -21,32 +23,32 @@ TOKENS = 1000
 
 def task_for(store: Store, fixed: bool = False, **shape: object) -> TranslationTask:
     model = tiny(store.vocabulary, **shape)
-    return TranslationTask(store, model, MaskingConfig(smoothing=0.1), TOKENS, 1, fixed)
+    return TranslationTask(store, model, MaskingConfig(label_smoothing=0.1), TOKENS, 1, fixed)
 
 
-def loss_of(task: TranslationTask | PretrainTask, batch: HostBatch) -> list[float]:
+def loss_of(task: TranslationTask | MLMTask, batch: HostBatch) -> list[float]:
     arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
-    names = [name.removesuffix("_offsets") for name in arrays if name.endswith("_offsets")]
-    lengths = batch.lengths or {name: np.diff(batch.arrays[f"{name}_offsets"]) for name in names}
+    names = [name.removesuffix("_cu_seqlens") for name in arrays if name.endswith("_cu_seqlens")]
+    lengths = batch.lengths or {name: np.diff(batch.arrays[f"{name}_cu_seqlens"]) for name in names}
     return task.module.eval()(arrays, batch.longest, lengths)[1].tolist()
 
 
-def first_batch(task: TranslationTask | PretrainTask) -> HostBatch:
+def first_batch(task: TranslationTask | MLMTask) -> HostBatch:
     return next(task.batches(Cursor(), 0, 0, 1))[0]
 
 
 def pairs_of(batch: HostBatch) -> list[slice]:
-    offsets = batch.arrays["pair_offsets"]
+    offsets = batch.arrays["pair_cu_seqlens"]
     return [slice(a, b) for a, b in itertools.pairwise(offsets)]
 
 
-def test_a_batch_holds_whole_pairs_with_part_of_the_target_hidden(store: Store) -> None:
+def test_a_batch_holds_whole_pairs_with_part_of_the_target_masked(store: Store) -> None:
     task = task_for(store)
     batch = first_batch(task)
     arrays, vocabulary = batch.arrays, store.vocabulary
     original = arrays["tokens"].copy()
-    assert (original[arrays["rows"]] == vocabulary.mask).all()
-    original[arrays["rows"]] = arrays["labels"]
+    assert (original[arrays["masked"]] == vocabulary.mask).all()
+    original[arrays["masked"]] = arrays["labels"]
     split = store.split("train")
     known = {
         (tuple(split.sides[a][i]), tuple(split.sides[b][i])) for a, b in (("de", "en"), ("en", "de"))
@@ -75,7 +77,7 @@ def test_the_loss_is_that_of_one_pair_after_the_other(store: Store, together: bo
     batch, model = first_batch(task), task.learner.eval()
     arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
     label_at = torch.full_like(arrays["tokens"], IGNORED)
-    label_at[arrays["rows"]] = arrays["labels"]
+    label_at[arrays["masked"]] = arrays["labels"]
     words, lengths = [], []
     with torch.no_grad():
         for pair in pairs_of(batch):
@@ -101,22 +103,22 @@ def test_fixed_shapes_change_nothing(store: Store) -> None:
     for (a, _), (b, _), _ in zip(exact.batches(Cursor(), 0, 0, 1), fixed.batches(Cursor(), 0, 0, 1), range(30)):  # noqa: B905
         assert (a.tokens, a.predicted) == (b.tokens, b.predicted)
         assert loss_of(exact, a) == pytest.approx(loss_of(fixed, b), abs=1e-5)
-        assert b.arrays["pair_offsets"].max() == TOKENS
+        assert b.arrays["pair_cu_seqlens"].max() == TOKENS
         shapes.append({name: array.shape for name, array in b.arrays.items()})
-        longest = max(np.diff(b.arrays[f"{name}_offsets"]).max() for name in ("pair", "half", "row"))
+        longest = max(np.diff(b.arrays[f"{name}_cu_seqlens"]).max() for name in ("pair", "half", "masked"))
         assert longest <= b.longest
     assert all(shape == shapes[0] for shape in shapes)
 
 
 def test_pretraining_batches(store: Store) -> None:
     model = tiny(store.vocabulary)
-    exact = PretrainTask(store, model, MLMConfig(), TOKENS, 1, fixed=False)
-    fixed = PretrainTask(store, model, MLMConfig(), TOKENS, 1, fixed=True)
+    exact = MLMTask(store, model, MLMConfig(), TOKENS, 1, fixed=False)
+    fixed = MLMTask(store, model, MLMConfig(), TOKENS, 1, fixed=True)
     a, b = first_batch(exact), first_batch(fixed)
     assert loss_of(exact, a) == pytest.approx(loss_of(fixed, b), abs=1e-5)
     batches = [batch.arrays for (batch, _), _ in zip(exact.batches(Cursor(), 0, 0, 1), range(40))]  # noqa: B905
     before = np.concatenate([arrays["labels"] for arrays in batches])
-    after = np.concatenate([arrays["tokens"][arrays["rows"]] for arrays in batches])
+    after = np.concatenate([arrays["tokens"][arrays["predicted"]] for arrays in batches])
     share = len(before) / sum(len(arrays["tokens"]) for arrays in batches)
     assert 0.11 < share < 0.15  # 15% of the words; delimiters are not words
     assert abs((after == store.vocabulary.mask).mean() - 0.8) < 0.02
@@ -126,7 +128,7 @@ def test_pretraining_batches(store: Store) -> None:
 def test_wrong_settings_are_explained(store: Store) -> None:
     with pytest.raises(InputError, match="unknown corpus 'trian': did you mean 'train'"):
         TranslationTask(store, tiny(store.vocabulary), MaskingConfig(weights={"trian": 2}), TOKENS, 1, False)
-    with pytest.raises(InputError, match="set --transformer.max-positions"):
+    with pytest.raises(InputError, match="raise max_positions to"):
         TranslationTask(store, tiny(store.vocabulary, max_positions=12), MaskingConfig(), TOKENS, 1, False)
     with pytest.raises(InputError, match="more than a batch"):
         TranslationTask(store, tiny(store.vocabulary), MaskingConfig(), 20, 1, False)
@@ -136,5 +138,15 @@ def test_starting_from_another_model(store: Store, tmp_path) -> None:
     tiny(store.vocabulary).save_pretrained(tmp_path / "m")
     model = new_model(store, TransformerConfig(), tmp_path / "m", 1)
     assert torch.equal(model.output_bias, tiny(store.vocabulary).output_bias)
-    with pytest.raises(InputError, match="--transformer and --init exclude each other"):
+    with pytest.raises(InputError, match="transformer cannot be set"):
         new_model(store, TransformerConfig(hidden_size=128), tmp_path / "m", 1)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_something_is_predicted_in_every_batch(store: Store, fixed: bool) -> None:
+    """Small batches, or the last of an epoch, would often have nothing to predict: their loss would not be defined."""
+    task = MLMTask(store, tiny(store.vocabulary), MLMConfig(probability=0.002), 64, 1, fixed)
+    for (batch, _), _ in zip(task.batches(Cursor(), 0, 0, 1), range(60)):  # noqa: B905
+        assert batch.predicted >= 1
+        assert (batch.arrays["labels"] != IGNORED).sum() == batch.predicted
+        assert np.isfinite(loss_of(task, batch)).all()

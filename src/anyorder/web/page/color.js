@@ -1,10 +1,10 @@
-// One sequential scale for everything that has an order: lightness rises evenly from dark indigo to pale yellow, so
-// it reads the same with any colour vision and in grey. `anyorder.report.plots` draws with the same formula.
+// One sequential color scale for steps and probabilities. Lightness rises evenly from dark indigo to pale yellow, so it
+// also works in gray and with color blindness. `anyorder.report.plots` uses the same formula.
 
 const STOPS = 64;
 const table = Array.from({ length: STOPS + 1 }, (_, i) => compute(i / STOPS));
 
-/** CSS colour at t in 0..1. */
+/** The CSS color at t, from 0 to 1. */
 export function scale(t) {
   return table[Math.round(Math.min(1, Math.max(0, t)) * STOPS)].css;
 }
@@ -14,15 +14,15 @@ export function ink(t) {
   return table[Math.round(Math.min(1, Math.max(0, t)) * STOPS)].ink;
 }
 
-/** Where step s of n stands on the scale. */
-export function place(step, count) {
+/** Where a step stands on the scale, from 0 to 1. */
+export function stepTone(step, count) {
   return count > 1 ? (step - 1) / (count - 1) : 0;
 }
 
-/** sRGB of t, each 0..1: a line of even lightness through OKLCH. */
+/** The sRGB channels at t, each from 0 to 1: lightness is linear in OKLCH. */
 export function rgb(t) {
   const lightness = 0.34 + 0.6 * t;
-  const chroma = 0.094 + 0.036 * (2 * t - 1) ** 2; // as far as screens go at every t, so that nothing is clipped
+  const chroma = 0.094 + 0.036 * (2 * t - 1) ** 2; // the most that sRGB can show at every t, so no channel is clipped
   const hue = ((290 - 185 * t) * Math.PI) / 180;
   const a = chroma * Math.cos(hue);
   const b = chroma * Math.sin(hue);
@@ -41,10 +41,10 @@ export function rgb(t) {
 }
 
 function compute(t) {
-  const colour = rgb(t);
-  const [r, g, b] = colour.map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
+  const color = rgb(t);
+  const [r, g, b] = color.map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
   const luminance = 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  // The better of the two is never under 4.5, what WCAG 2 asks for.
+  // The contrast of the better one is never below 4.5, the minimum of WCAG 2.
   const white = 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05;
-  return { css: `rgb(${colour.map((x) => Math.round(x * 255)).join(" ")})`, ink: white ? "#fff" : "#000" };
+  return { css: `rgb(${color.map((x) => Math.round(x * 255)).join(" ")})`, ink: white ? "#fff" : "#000" };
 }

@@ -1,0 +1,104 @@
+"""From sums over sentences to metrics with 95% intervals. Knows neither orders nor words.
+
+The interval is a bootstrap over sentences (percentiles of test sets sampled with replacement, the same sentences for
+every system). The same samples give the interval of the difference from the first system, which is tighter than
+comparing two intervals. The null interval comes from test sets with shuffled orders.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from anyorder.analysis.order_metrics import Array
+from anyorder.analysis.results import Metric
+
+Finish = Callable[[Array, Array], Array]
+"""From weighted sums (..., columns) and the sum of squared weights times the first column (...) to a metric (...)."""
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A metric as something to sum over sentences, for K orders of each."""
+
+    columns: Array
+    """(K, sentences, columns)"""
+    finish: Finish
+    centered: bool = False
+    """Shift the resampled metrics so that their mean is the metric: a test set that holds sentences twice is less
+    varied, and its entropy smaller."""
+
+    def values(self) -> Array:
+        """(K,): every sentence once."""
+        sums = self.columns.sum(1, dtype=np.float64)
+        return self.finish(sums, sums[:, 0])
+
+    def resampled(self, weights: Array) -> Array:
+        """(samples,): for the first of the K orders, sentences as often as (samples, sentences) weights say."""
+        columns = self.columns[0]
+        return self.finish(
+            (weights @ columns.astype(np.float32)).astype(np.float64),
+            (weights**2 @ columns[:, 0].astype(np.float32)).astype(np.float64),
+        )
+
+    @property
+    def count(self) -> int:
+        return int(np.count_nonzero(self.columns[0, :, 0]))
+
+
+Ratio = tuple[Array, Array]
+"""(K, sentences) numerators and (sentences,) denominators, zero where a sentence has no such number."""
+
+
+def ratio_statistic(ratio: Ratio) -> Statistic:
+    """The sum of the numerators divided by the sum of the denominators."""
+    numerators, denominators = ratio
+    return Statistic(np.stack(np.broadcast_arrays(denominators, numerators), -1), divide_columns)
+
+
+def divide_columns(sums: Array, squares: Array) -> Array:
+    """The second column divided by the first; NaN where that is zero."""
+    return np.divide(sums[..., 1], sums[..., 0], out=np.full(sums.shape[:-1], np.nan), where=sums[..., 0] > 0)
+
+
+class MetricEstimator:
+    """Makes metrics: those of the first system, then those of the others, which are compared with it."""
+
+    def __init__(self, sentences: int, samples: int, seed: int):
+        random = np.random.default_rng(seed)
+        drawn = random.multinomial(sentences, np.full(sentences, 1 / sentences), samples)
+        self._weights = drawn.astype(np.float32)
+        """(samples, sentences)"""
+        self._first: dict[str, tuple[float, Array]] = {}
+        """Value and resampled values of the first system, by metric."""
+        self.first_is_done = False
+
+    def metric(self, name: str, statistic: Statistic, null: Sequence[Array] | None) -> Metric:
+        """null: values of test sets with shuffled orders, in pieces; None if there are none."""
+        resampled = statistic.resampled(self._weights)
+        value = float(statistic.values()[0])
+        if statistic.centered:
+            resampled = resampled - resampled.mean() + value
+        null_values = np.full(1, np.nan) if null is None else np.concatenate(null)
+        difference: tuple[float | None, ...] = (None, None, None)
+        if not self.first_is_done:
+            self._first[name] = value, resampled
+        elif name in self._first:
+            first_value, first_resampled = self._first[name]
+            difference = _round(value - first_value), *_interval(resampled - first_resampled)
+        return Metric(
+            _round(value), *_interval(resampled), _round(float(np.mean(null_values))), *_interval(null_values),
+            statistic.count, *difference,
+        )  # fmt: skip
+
+
+def _interval(values: Array) -> tuple[float | None, float | None]:
+    known = values[~np.isnan(values)]
+    if len(known) == 0:
+        return None, None
+    low, high = np.percentile(known, [2.5, 97.5])
+    return _round(float(low)), _round(float(high))
+
+
+def _round(value: float) -> float | None:
+    return None if np.isnan(value) else round(value, 6)

@@ -1,0 +1,89 @@
+"""Scripts for tab completion: verbs, their options, and the values of options that have a fixed set of them.
+
+A script is made once, from the parsers of all verbs, and then works without starting Python.
+"""
+
+from typing import Literal, get_args, get_origin
+
+from anyorder.cli import SHELLS, TAKES_PLUGINS, VERBS, verb_function
+from anyorder.cli.parser import make_parser
+from anyorder.orders import ORDERS
+
+
+def completion_script(shell: str) -> str:
+    """The script for `bash` or `zsh`."""
+    options = {verb: _options(verb) for verb in VERBS}
+    values = [
+        (f"{verb} {option}", choices) for verb, known in options.items() for option, choices in known.items() if choices
+    ]
+    first_words = [*VERBS, "--help", "--version", "--print-completion"]
+    values.append(("--print-completion --print-completion", list(SHELLS)))
+    by_value = "\n".join(f'            "{where}") choices="{" ".join(choices)}" ;;' for where, choices in values)
+    by_verb = "\n".join(f'            {verb}) choices="{" ".join(known)}" ;;' for verb, known in options.items())
+    template = _BASH if shell == "bash" else _ZSH
+    for mark, text in (("VERBS", " ".join(first_words)), ("VALUES", by_value), ("OPTIONS", by_verb)):
+        template = template.replace(f"@{mark}@", text)
+    return template.strip()
+
+
+def _options(verb: str) -> dict[str, list[str]]:
+    """Each option of a verb and the values it may have; none where anything may be given."""
+    parser = make_parser(verb, VERBS[verb], verb_function(verb), plugins=verb in TAKES_PLUGINS)
+    found: dict[str, list[str]] = {}
+    for action in parser._actions:
+        for option in action.option_strings:
+            if option.startswith("--") and not option.endswith("+"):
+                found[option.replace("_", "-")] = _choices(option, getattr(action, "_typehint", None))
+    groups = {option for option in found if any(other.startswith(f"{option}.") for other in found)}
+    return {option: choices for option, choices in found.items() if option not in groups}
+
+
+def _choices(option: str, annotation: object) -> list[str]:
+    if option in ("--order", "--orders"):
+        return sorted(ORDERS)
+    for kind in (annotation, *get_args(annotation)):  # `Literal[...] | None`
+        if get_origin(kind) is Literal:
+            return [str(choice) for choice in get_args(kind)]
+    return []
+
+
+_BASH = """
+# Tab completion of anyorder for bash. Load it with: eval "$(anyorder --print-completion bash)"
+_anyorder() {
+    local current="${COMP_WORDS[COMP_CWORD]}" choices=""
+    if [[ $COMP_CWORD -eq 1 ]]; then
+        choices="@VERBS@"
+    elif [[ $current == -* ]]; then
+        case "${COMP_WORDS[1]}" in
+@OPTIONS@
+        esac
+    else
+        case "${COMP_WORDS[1]} ${COMP_WORDS[COMP_CWORD-1]}" in
+@VALUES@
+        esac
+    fi
+    COMPREPLY=($(compgen -W "$choices" -- "$current"))
+}
+complete -o bashdefault -o default -F _anyorder anyorder
+"""
+
+_ZSH = """
+#compdef anyorder
+# Tab completion of anyorder for zsh. Load it, after compinit, with: eval "$(anyorder --print-completion zsh)"
+_anyorder() {
+    local current="${words[CURRENT]}" choices=""
+    if (( CURRENT == 2 )); then
+        choices="@VERBS@"
+    elif [[ $current == -* ]]; then
+        case "${words[2]}" in
+@OPTIONS@
+        esac
+    else
+        case "${words[2]} ${words[CURRENT-1]}" in
+@VALUES@
+        esac
+    fi
+    if [[ -n $choices ]]; then compadd -- ${=choices}; else _files; fi
+}
+compdef _anyorder anyorder
+"""

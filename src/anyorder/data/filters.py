@@ -1,0 +1,119 @@
+"""Which lines of a corpus are kept, and the report of where every line went. Knows nothing of words, ids or stores."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from anyorder.data.corpus import Corpus
+from anyorder.errors import InputError, check_number
+
+REASONS = ("kept", "empty", "duplicate", "in another split", "too short", "too long", "ratio")
+
+
+@dataclass(frozen=True)
+class FilterConfig:
+    """Which training pairs are kept; lengths are in subwords, inclusive. Other splits lose only empty lines."""
+
+    min_length: int = 1
+    """Shortest sentence, either side."""
+    max_length: int = 100
+    """Longest sentence, either side."""
+    max_ratio: float = 0.0
+    """Longer side divided by shorter side; 0 keeps every ratio."""
+
+    def __post_init__(self) -> None:
+        check_number("min_length", self.min_length, at_least=0, config=FilterConfig)
+        check_number("max_length", self.max_length, at_least=max(1, self.min_length), config=FilterConfig)
+        check_number("max_ratio", self.max_ratio, at_least=0, config=FilterConfig)
+        if 0 < self.max_ratio < 1:
+            raise InputError(f"{self.max_ratio}: expected 0 or a number of at least 1", "max_ratio", FilterConfig)
+
+    def reasons(self, lengths: np.ndarray) -> np.ndarray:
+        """Why each pair is dropped, as an index into `REASONS` (0: it is kept). lengths: (pairs, languages)."""
+        shorter, longer = lengths.min(1), lengths.max(1)
+        reasons = np.zeros(len(lengths), np.int8)
+        if self.max_ratio > 0:
+            reasons[longer > self.max_ratio * shorter] = REASONS.index("ratio")
+        reasons[longer > self.max_length] = REASONS.index("too long")
+        reasons[shorter < self.min_length] = REASONS.index("too short")
+        reasons[shorter == 0] = REASONS.index("empty")
+        return reasons
+
+
+ONLY_EMPTY = FilterConfig(max_length=np.iinfo(np.int64).max)
+"""Drops pairs with an empty side and nothing else."""
+
+
+@dataclass
+class FilterReport:
+    """Where every line went: `lines[split, corpus][reason]`, and `held_out[split]` for pairs taken out of training."""
+
+    lines: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
+    held_out: Counter[str] = field(default_factory=Counter)
+
+    def count(self, split: str, corpus: str, reason: str, lines: int = 1) -> None:
+        self.lines.setdefault((split, corpus), Counter())[reason] += lines
+
+    def as_json(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Lines by split, corpus and reason."""
+        record: dict[str, dict[str, dict[str, int]]] = {}
+        for (split, corpus), counts in self.lines.items():
+            record.setdefault(split, {})[corpus] = {reason: counts[reason] for reason in REASONS if counts[reason]}
+        return record
+
+
+class UsableLines:
+    """The usable lines of a split. Empty ones, and duplicates where `deduplicate` is set, are counted and skipped.
+
+    While the lines are read, `corpora` collects the corpora (name to index) and `corpus_of` the index of each line's
+    corpus.
+    """
+
+    def __init__(
+        self,
+        split: str,
+        corpora: Sequence[Corpus],
+        report: FilterReport,
+        evaluation_pairs: set[bytes],
+        deduplicate: bool,
+    ):
+        self.split = split
+        self.corpora: dict[str, int] = {}
+        self.corpus_of: list[int] = []
+        self._inputs = corpora
+        self._report = report
+        self._evaluation_pairs = evaluation_pairs
+        self._deduplicate = deduplicate
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        seen: set[bytes] = set()
+        for corpus in self._inputs:
+            for name, lines in corpus.lines():
+                index = self.corpora.setdefault(name, len(self.corpora))
+                reason = self._reason_to_drop(lines, seen)
+                if reason:
+                    self._report.count(self.split, name, reason)
+                    continue
+                self.corpus_of.append(index)
+                yield lines
+        if len(self.corpora) > 256:
+            raise InputError(
+                f"the split '{self.split}' names {len(self.corpora)} corpora; at most 256 can be told apart"
+            )
+
+    def _reason_to_drop(self, lines: tuple[str, ...], seen: set[bytes]) -> str | None:
+        if not all(line and not line.isspace() for line in lines):
+            return "empty"
+        digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=12).digest()
+        if not self._deduplicate:
+            self._evaluation_pairs.add(digest)
+            return None
+        if digest in self._evaluation_pairs:
+            return "in another split"
+        if digest in seen:
+            return "duplicate"
+        seen.add(digest)
+        return None

@@ -1,0 +1,67 @@
+"""What a user's callback is told of every step: what was filled, and the top candidates at every masked position."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from anyorder.decoding.engine import StepCallback, StepPredictions
+from anyorder.models.base import Canvas, Model
+
+TOP_K = 5
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token that could stand at a masked position."""
+
+    token: str
+    probability: float
+    """The model's."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of one sentence."""
+
+    sentence: int
+    """The index of the sentence among those that were given."""
+    length: int
+    """Positions of the canvas: with several length candidates a sentence is decoded once for each."""
+    step: int
+    """From 1."""
+    filled: dict[int, Candidate]
+    """What was written, by position."""
+    candidates: dict[int, list[Candidate]]
+    """The most probable tokens at every position that was masked before the step, best first."""
+
+
+def step_callback(
+    model: Model,
+    canvases: Sequence[Canvas],
+    sentences: Sequence[int],
+    on_step: Callable[[Step], None],
+    top_k: int = TOP_K,
+) -> StepCallback:
+    """The engine's callback that tells a user's one. sentences: the index of each canvas's sentence."""
+
+    def report(seen: StepPredictions) -> None:
+        allowed = seen.allowed.restrict(seen.logits)
+        best = allowed.topk(min(top_k, allowed.shape[1]))
+        probabilities = (best.values - seen.logits.logsumexp(-1, keepdim=True)).exp().tolist()
+        tokens = [model.to_tokens(ids) for ids in (best.indices + seen.allowed.first).tolist()]
+        steps: dict[int, Step] = {}
+        for i, canvas in enumerate(seen.canvases.tolist()):
+            steps[i] = Step(sentences[canvas], len(canvases[canvas].tokens), seen.step, {}, {})
+        for row, position in enumerate(seen.masked.tolist()):
+            canvas, at = divmod(position, seen.width)
+            ranked = zip(tokens[row], probabilities[row], strict=True)
+            steps[canvas].candidates[at] = [Candidate(token, probability) for token, probability in ranked]
+        written = zip(
+            seen.filled.tolist(), model.to_tokens(seen.tokens.tolist()), seen.logprobs.exp().tolist(), strict=True
+        )
+        for position, token, probability in written:
+            canvas, at = divmod(position, seen.width)
+            steps[canvas].filled[at] = Candidate(token, probability)
+        for step in steps.values():
+            on_step(step)
+
+    return report

@@ -1,0 +1,228 @@
+"""Canvases while they fill up: packed for the model, padded (B, T) for orders, all on the device.
+
+It knows which positions are masked and writes tokens; it knows no order, no schedule and no model architecture. A
+position is an index into the flattened (B, T).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyorder.data.packing import ranges
+from anyorder.models.attention import QueryPositions, Segments, to_device
+from anyorder.models.base import AllowedTokens, CanvasBatch, Model
+from anyorder.orders.base import State
+
+
+@dataclass(frozen=True)
+class DecodeBatch:
+    """Canvases that are decoded together, on the host, those with the most masked positions first."""
+
+    canvases: CanvasBatch
+    keys: np.ndarray
+    """(B * copies,) see `Canvas.key`."""
+    copies: int = 1
+    """How often each canvas is filled; the copies of canvas i have the numbers i * copies and up."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A filled canvas, on the host. Given positions have step 0 and log-probability 0."""
+
+    ids: np.ndarray
+    """(T,)"""
+    steps: np.ndarray
+    """(T,) the step, from 1, at which each position was filled."""
+    logprobs: np.ndarray
+    """(T,) the model's log-probability of each token when it was filled."""
+    writes: list[tuple[int, int, int, float]] | None = None
+    """Every write as (position, step, id, log-probability), where positions were revised."""
+
+
+class DecodeState:
+    """Canvases under way.
+
+    All arrays keep their full size; `drop_finished` narrows the views that are worked on to the unfinished canvases.
+    """
+
+    def __init__(self, batch: DecodeBatch, model: Model):
+        canvases = batch.canvases
+        if batch.copies > 1:
+            canvases = canvases.take(np.repeat(np.arange(len(canvases.lengths)), batch.copies))
+        device, lengths, starts = model.device, canvases.lengths, canvases.starts
+        count, self.width = len(lengths), int(lengths.max())
+        is_masked = canvases.packed.tokens == model.mask_token
+        inside = np.arange(self.width) < lengths[:, None]
+        masked = inside.copy()
+        masked[inside] = is_masked[ranges(starts, lengths)]
+        self.lengths = lengths
+        """(all canvases,) on the host."""
+        self.remaining = masked.sum(1)
+        """(canvases under way,) on the host: positions still masked."""
+        self.step = 0
+        """The last one made, from 1."""
+        self.mask_token = model.mask_token
+        self.allowed = AllowedTokens(model.allowed_tokens, device)
+        self._device = device
+        self._starts = starts
+        self._segment_ends = np.cumsum(canvases.packed.sizes)
+        self._all_tokens = to_device(canvases.packed.tokens, device)
+        self.tokens = self._all_tokens
+        """(packed tokens,) of the canvases under way."""
+        self._segment_starts = to_device(canvases.packed.starts, device)
+        # Positions behind the end of a short canvas belong to its neighbors; nobody may ask for them.
+        rows = np.minimum(starts[:, None] + np.arange(self.width), len(canvases.packed.tokens) - 1)
+        self._row_of = to_device(rows.reshape(-1), device)
+        self._masked = to_device(masked, device)
+        self._fillable = None if masked.sum() == lengths.sum() else self._masked.clone()
+        """(all canvases, T) what was masked at first; None if that was everything."""
+        self._steps = torch.zeros(count, self.width, dtype=torch.int32, device=device)
+        self._logprobs = torch.zeros(count, self.width, device=device)
+        self._length_tensor = to_device(lengths.astype(np.int64), device)
+        self._keys = to_device(batch.keys, device)
+        self._one_each = Segments.of(np.ones(count, np.int64), device)
+        self._writes: list[tuple[np.ndarray, ...]] | None = None
+
+    def view(self, step: int, **predictions: object) -> State:
+        """What an order may look at."""
+        now = len(self.remaining)
+        return State(
+            self._masked[:now],
+            self._length_tensor[:now],
+            self._keys[:now],
+            step,
+            mask_token=self.mask_token,
+            allowed=self.allowed,
+            **predictions,  # type: ignore[arg-type]
+        )
+
+    def top_positions(self, scores: Tensor, counts: np.ndarray) -> Tensor:
+        """The `counts[i]` best masked positions of each canvas i, ascending."""
+        masked = self._masked[: len(counts)]
+        scores = scores.masked_fill(~masked, -torch.inf)
+        offsets = torch.arange(len(counts), device=self._device) * masked.shape[1]
+        most = int(counts.max())
+        if most == 1:
+            return offsets + scores.argmax(1)
+        best = scores.sort(dim=1, descending=True, stable=True).indices[:, :most]
+        positions = (offsets[:, None] + best).reshape(-1)
+        if (counts < most).any():
+            positions = positions[to_device(np.flatnonzero(np.arange(most) < counts[:, None]), self._device)]
+        return positions.sort().values
+
+    def masked_positions(self) -> Tensor:
+        now = len(self.remaining)
+        return torch.nonzero_static(self._masked[:now].flatten(), size=int(self.remaining.sum())).squeeze(1)
+
+    def query(self, positions: Tensor, counts: np.ndarray) -> QueryPositions:
+        """The same positions in the packed tokens; counts: (B,) how many lie in each canvas, at least one."""
+        one_each = len(positions) == len(counts)
+        segments = self._one_each.first(len(counts)) if one_each else Segments.of(counts, self._device)
+        return QueryPositions(self._row_of[positions], segments)
+
+    def query_with_openings(self, masked: Tensor, at: QueryPositions) -> tuple[QueryPositions, Tensor, Tensor]:
+        """Those positions and the delimiter before each canvas, and where delimiters and positions then stand."""
+        canvases = torch.arange(len(self.remaining), device=self._device)
+        openings = at.segments.cu_seqlens[:-1] + canvases
+        inner = torch.arange(len(masked), device=self._device) + masked // self.width + 1
+        rows = torch.empty(len(masked) + len(canvases), dtype=torch.int64, device=self._device)
+        rows.index_copy_(0, openings, self._segment_starts[: len(canvases)])
+        rows.index_copy_(0, inner, at.rows)
+        return QueryPositions(rows, Segments.of(self.remaining + 1, self._device)), openings, inner
+
+    def padded_tokens(self) -> Tensor:
+        """(B, T) what stands where; anything behind a canvas's end."""
+        now = len(self.remaining) * self.width
+        return self._all_tokens[self._row_of[:now]].view(-1, self.width)
+
+    def fill(self, positions: Tensor, tokens: Tensor, logprobs: Tensor, step: int) -> None:
+        """Write tokens at masked positions."""
+        self.step = step
+        # Assigning a number through an index would send it to the device and wait; index_fill_ does not.
+        self._all_tokens.index_copy_(0, self._row_of[positions], tokens)
+        self._masked.view(-1).index_fill_(0, positions, False)
+        self._steps.view(-1).index_fill_(0, positions, step)
+        self._logprobs.view(-1).index_copy_(0, positions, logprobs)
+
+    def remask(self, positions: Tensor) -> None:
+        """Mask filled positions again."""
+        self._all_tokens.index_fill_(0, self._row_of[positions], self.mask_token)
+        self._masked.view(-1).index_fill_(0, positions, True)
+
+    def drop_finished(self, remaining: np.ndarray) -> None:
+        """Go on with the first canvases only, in which so much remains."""
+        self.remaining = remaining
+        if len(remaining):
+            self.tokens = self._all_tokens[: int(self._segment_ends[len(remaining) - 1])]
+
+    def select(self, canvases: np.ndarray) -> "DecodeState":
+        """A copy with only these canvases, by number, in which something remains."""
+        index = to_device(canvases, self._device)
+        rows = ranges(self._segment_ends[canvases] - self._segment_sizes[canvases], self._segment_sizes[canvases])
+        chosen: DecodeState = object.__new__(DecodeState)
+        chosen.__dict__.update(self.__dict__)
+        sizes = self._segment_sizes[canvases]
+        new_starts = np.cumsum(sizes) - sizes
+        offsets = self._starts - (self._segment_ends - self._segment_sizes)
+        chosen._segment_ends = np.cumsum(sizes)
+        chosen._starts = new_starts + offsets[canvases]
+        chosen.lengths = self.lengths[canvases]
+        chosen._all_tokens = chosen.tokens = self._all_tokens[to_device(rows, self._device)]
+        chosen._segment_starts = to_device(new_starts, self._device)
+        padded = np.minimum(chosen._starts[:, None] + np.arange(self.width), len(rows) - 1)
+        chosen._row_of = to_device(padded.reshape(-1), self._device)
+        for name in ("_masked", "_fillable", "_steps", "_logprobs", "_length_tensor", "_keys"):
+            values = getattr(self, name)
+            setattr(chosen, name, None if values is None else values[index])
+        return chosen
+
+    def absorb(self, finished: "DecodeState", canvases: np.ndarray) -> None:
+        """Take over what a selection of these canvases holds."""
+        index = to_device(canvases, self._device)
+        tokens = finished._all_tokens[finished._row_of].view(-1, self.width)
+        inside = torch.arange(self.width, device=self._device) < finished._length_tensor[:, None]
+        rows = self._row_of.view(-1, self.width)[index][inside]
+        self._all_tokens.index_copy_(0, rows, tokens[inside])
+        for name in ("_masked", "_steps", "_logprobs"):
+            getattr(self, name).index_copy_(0, index, getattr(finished, name))
+
+    @property
+    def _segment_sizes(self) -> np.ndarray:
+        return np.diff(self._segment_ends, prepend=0)
+
+    @property
+    def filled(self) -> Tensor:
+        """(all canvases, T) bool: filled, not given."""
+        inside = torch.arange(self.width, device=self._device) < self._length_tensor[:, None]
+        return (inside if self._fillable is None else self._fillable) & ~self._masked
+
+    def results(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens, steps and log-probabilities of all canvases: (B, T) on the device, anything behind an end."""
+        return self._all_tokens[self._row_of].view(-1, self.width), self._steps, self._logprobs
+
+    def hypotheses(self) -> list[Hypothesis]:
+        """The same on the host, canvas by canvas."""
+        packed = self._all_tokens.cpu().numpy()
+        steps, logprobs = self._steps.cpu().numpy(), self._logprobs.cpu().numpy()
+        writes = self._writes_by_canvas()
+        return [
+            Hypothesis(
+                packed[start : start + length], steps[i, :length], logprobs[i, :length], writes[i] if writes else None
+            )
+            for i, (start, length) in enumerate(zip(self._starts.tolist(), self.lengths.tolist(), strict=True))
+        ]
+
+    def record_writes(self, writes: list[tuple[np.ndarray, ...]] | None) -> None:
+        """Every write of all canvases, step by step, as arrays of canvas, position, step, token, log-probability."""
+        self._writes = writes
+
+    def _writes_by_canvas(self) -> list[list[tuple[int, int, int, float]]] | None:
+        if self._writes is None:
+            return None
+        found: list[list[tuple[int, int, int, float]]] = [[] for _ in self.lengths]
+        for columns in self._writes:
+            for canvas, position, step, token, logprob in zip(*(column.tolist() for column in columns), strict=True):
+                found[canvas].append((position, step, token, logprob))
+        return found

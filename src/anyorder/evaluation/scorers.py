@@ -1,0 +1,84 @@
+"""How trajectories are scored: which strings BLEU compares and how it tokenizes them. Knows no model."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from sacrebleu.metrics import BLEU
+
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.errors import InputError, unknown
+from anyorder.evaluation.bleu import multi_bleu
+
+
+class Scorer(ABC):
+    """One way to compute BLEU. chrF is the same for all of them: chrF2 on plain text."""
+
+    name: str
+    """The tokens that BLEU counts, as the signature names them (`bleu.tok`)."""
+
+    @abstractmethod
+    def metric(self, warn: bool = True) -> BLEU:
+        """sacreBLEU's metric; with `warn` it complains about hypotheses that look tokenized."""
+
+    @abstractmethod
+    def hypotheses(self, trajectories: Sequence[Trajectory]) -> list[str]:
+        """One string per trajectory, as the metric takes it."""
+
+    @abstractmethod
+    def references(self, references: Sequence[str]) -> list[str]:
+        """Plain references, as the metric takes them."""
+
+    def settings(self) -> dict[str, str]:
+        """sacreBLEU's own signature, by key."""
+        metric = self.metric()
+        metric.corpus_score(["a"], [["a"]])  # before this sacreBLEU does not know the number of references
+        parts = (part.partition(":") for part in str(metric.get_signature()).split("|"))
+        return {**{key: value for key, _, value in parts}, "tok": self.name}
+
+
+class SacreBLEUScorer(Scorer):
+    """sacreBLEU with its defaults on the trajectories' `text`: what `sacrebleu reference < text` prints.
+
+    Args:
+        tokenize: sacreBLEU's tokenizer: `13a`, `zh`, `char`, `intl`, `none` and so on.
+    """
+
+    def __init__(self, tokenize: str = "13a"):
+        if tokenize not in BLEU.TOKENIZERS:
+            raise unknown("tokenizer", tokenize, BLEU.TOKENIZERS, "tokenize")
+        self.name = tokenize
+        self.metric()
+
+    def metric(self, warn: bool = True) -> BLEU:
+        try:
+            return BLEU(tokenize=self.name, force=not warn)
+        except (ImportError, OSError, RuntimeError) as error:  # some tokenizers need packages or models of their own
+            raise InputError(f"'{self.name}': {' '.join(str(error).split())}", "tokenize") from None
+
+    def hypotheses(self, trajectories: Sequence[Trajectory]) -> list[str]:
+        return [trajectory.text for trajectory in trajectories]
+
+    def references(self, references: Sequence[str]) -> list[str]:
+        return list(references)
+
+
+class MosesScorer(Scorer):
+    """multi-bleu.perl on Moses words: the words that the trajectories' tokens spell against those of the references.
+
+    Args:
+        split_words: From plain references to lines of words, as the model's own text processing splits them.
+    """
+
+    name = "moses"
+
+    def __init__(self, split_words: Callable[[Sequence[str]], list[str]]):
+        self._split_words = split_words
+
+    def metric(self, warn: bool = True) -> BLEU:
+        return multi_bleu()
+
+    def hypotheses(self, trajectories: Sequence[Trajectory]) -> list[str]:
+        return [" ".join(trajectory.words) for trajectory in trajectories]
+
+    def references(self, references: Sequence[str]) -> list[str]:
+        return self._split_words(references)

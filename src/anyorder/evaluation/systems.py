@@ -1,0 +1,62 @@
+"""Systems that are compared: several sets of trajectories of the same sentences, by name, and what is known of them.
+
+Knows no scores and no models.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from anyorder.decoding.signature import Signature
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.errors import InputError
+
+Systems = Mapping[str, Sequence[Trajectory]]
+UNKNOWN = "unknown"
+
+
+def name_systems(systems: Systems | Sequence[Trajectory]) -> Systems:
+    """The systems by name; trajectories alone are one system, called by their order."""
+    if isinstance(systems, Mapping):
+        return systems
+    return {common_order(systems) or "system": systems}
+
+
+def common_order(trajectories: Iterable[Trajectory]) -> str:
+    """The name of the order; several names if there are several, empty if none is recorded."""
+    return ", ".join(dict.fromkeys(trajectory.order for trajectory in trajectories if trajectory.order))
+
+
+def common_task(systems: Systems) -> str:
+    """The task, such as a direction; several if there are several, empty if none is recorded."""
+    tasks = (trajectory.task for trajectories in systems.values() for trajectory in trajectories if trajectory.task)
+    return ", ".join(dict.fromkeys(tasks))
+
+
+def common_signature(systems: Systems) -> Signature:
+    """The settings that the trajectories were decoded with.
+
+    `order` is `*`, because each system has its own, followed by what identifies a learned order. A setting that
+    differs between trajectories lists its values; `unknown` is one of them where a trajectory records none.
+    """
+    recorded: dict[str, Signature] = {}
+    orders: dict[str, None] = {}
+    for trajectories in systems.values():
+        for trajectory in trajectories:
+            if trajectory.signature not in recorded:
+                recorded[trajectory.signature] = _parse(trajectory.signature)
+            identity = recorded[trajectory.signature].get("order", trajectory.order)
+            if identity != trajectory.order:
+                orders[identity] = None
+    keys = dict.fromkeys(key for signature in recorded.values() for key in signature)
+    settings: dict[str, str] = {}
+    for key in keys:
+        values = dict.fromkeys(signature.get(key, UNKNOWN) for signature in recorded.values())
+        settings[key] = ",".join(["*", *orders] if key == "order" else values)
+    return Signature(settings)
+
+
+def _parse(text: str) -> Signature:
+    """The signature; nothing where someone else's file holds a text of another form."""
+    try:
+        return Signature.parse(text)
+    except InputError:
+        return Signature()

@@ -1,0 +1,127 @@
+"""The policy network: a small network that scores every masked position (paper, section 3.2).
+
+It knows what it reads of a position, not how it is learned, saved or found.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anyorder.errors import InputError, check_number
+from anyorder.models.attention import FullAttention, Segments
+from anyorder.models.transformer import Layer, Linear, TransformerConfig
+from anyorder.orders.base import Needs, State
+from anyorder.orders.features import FEATURES, PolicyInputs, StatsFunction, extract_features, prediction_stats
+
+STARTS: dict[str, dict[str, float]] = {
+    "none": {},
+    "margin": {"margin": 1.0},
+    "max-prob": {"best": 1.0},
+    "entropy": {"entropy": -1.0},
+    "least-to-most": {"mask": -1.0},
+    "easy-first": {"mask": -1.0, "entropy": -1.0},
+}
+"""Heuristic orders as weights of features."""
+
+# What brings each feature to about the size of one before it enters the network.
+_SCALES = {"best": 0.3, "entropy": 0.2, "mask": 0.1, "lead": 0.3}
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """What the policy network looks at, and how large it is."""
+
+    kind: Literal["hidden", "features", "confidence", "linear"] = "features"
+    """hidden: the model's last hidden state (the paper). features: also the model's confidence at each position and
+    what is filled around it. confidence: only these features, so that the order works with any model and language.
+    linear: these features without a network, one weight each."""
+    size: int = 0
+    """Units of the network; 0 takes the model's hidden size, for confidence 128."""
+    attention: int = 0
+    """Layers in which the masked positions of a sentence attend to each other."""
+    start: Literal["none", "margin", "max-prob", "entropy", "least-to-most", "easy-first"] = "margin"
+    """The heuristic order that all kinds but `hidden` start from."""
+    init_scale: float = 4.0
+    """Initial scores are that order's, times this."""
+
+    def check(self) -> None:
+        """An `InputError` for a value that is out of bounds."""
+        for name in ("size", "attention", "init_scale"):
+            check_number(name, getattr(self, name), at_least=0, config=PolicyConfig)
+        if self.size % 64:
+            raise InputError(f"{self.size} is not a multiple of 64", "size", PolicyConfig)
+        if self.kind == "linear" and (self.size or self.attention):
+            raise InputError("linear has no network: it takes no size and no attention", "kind", PolicyConfig)
+
+    @property
+    def uses_hidden(self) -> bool:
+        """If not, it knows no words and no language, and works with any model."""
+        return self.kind in ("hidden", "features")
+
+    @property
+    def uses_features(self) -> bool:
+        return self.kind != "hidden"
+
+    @property
+    def needs(self) -> Needs:
+        return "logits" if not self.uses_hidden else "both" if self.uses_features else "hidden"
+
+
+class PolicyNetwork(nn.Module):
+    """Two layers on what is known of a masked position; with `attention`, layers over all of them in between.
+
+    A weight for every feature comes on top, so that a network that adds nothing is a heuristic order.
+    """
+
+    def __init__(self, config: PolicyConfig, hidden_size: int):
+        """hidden_size: of the model."""
+        super().__init__()
+        self.config = config
+        self.hidden_size = hidden_size
+        if config.kind != "linear":
+            size = config.size or (hidden_size if config.uses_hidden else 128)
+            if config.uses_hidden:
+                self.read = Linear(hidden_size, size)
+            layer = TransformerConfig(hidden_size=size, num_heads=size // 64 or 1, dropout=0.0)
+            self.layers = nn.ModuleList(Layer(layer, "gelu") for _ in range(config.attention))
+            self.out = nn.Parameter(torch.empty(size).uniform_(-(size**-0.5), size**-0.5))
+            if config.uses_features:
+                self.read_features = Linear(len(FEATURES), size)
+                scales = torch.tensor([_SCALES.get(name, 1.0) for name in FEATURES])
+                self.register_buffer("scales", scales, persistent=False)
+                # The network adds nothing at first: the order begins as the one it starts from.
+                nn.init.zeros_(self.out)
+        if config.uses_features:
+            start = STARTS[config.start]
+            self.linear = nn.Parameter(torch.tensor([start.get(name, 0.0) * config.init_scale for name in FEATURES]))
+
+    def inputs(self, state: State, stats_function: StatsFunction = prediction_stats) -> PolicyInputs:
+        """What the network reads of a state."""
+        assert not self.config.uses_hidden or state.hidden is not None
+        hidden = state.hidden if self.config.uses_hidden else None
+        return PolicyInputs(hidden, extract_features(state, stats_function) if self.config.uses_features else None)
+
+    def forward(self, inputs: PolicyInputs, segments: Segments) -> Tensor:
+        """(M,) scores. segments: how many of the positions belong to each sequence."""
+        parts = []
+        # Sums of products, not matrix products: a row's bits must not depend on the other rows.
+        if self.config.kind != "linear":
+            parts.append((self._states(inputs, segments).float() * self.out).sum(-1))
+        if inputs.features is not None:
+            parts.append((inputs.features * self.linear).sum(-1))
+        return sum(parts[1:], parts[0])
+
+    def _states(self, inputs: PolicyInputs, segments: Segments) -> Tensor:
+        with torch.autocast(self.out.device.type, torch.bfloat16, enabled=inputs.half_precision):
+            parts = []
+            if inputs.hidden is not None:
+                parts.append(self.read(inputs.hidden))
+            if inputs.features is not None:
+                parts.append(self.read_features((inputs.features * self.scales).clamp(-4, 4)))  # type: ignore[operator]
+            states = F.leaky_relu(sum(parts[1:], parts[0]), 0.1)
+            for index, layer in enumerate(self.layers):
+                states = layer(states, FullAttention(segments), index)
+        return states

@@ -1,0 +1,107 @@
+"""Learned orders on disk: a folder with `order.json` and `order.safetensors`.
+
+A model's own orders lie beside its weights, in `learned/NAME` or `learned/NAME/DIRECTION`.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors.torch import save as to_bytes
+
+from anyorder.errors import InputError, unknown
+from anyorder.files import atomic_folder, is_leftover, read_json, read_tensors, write_json
+from anyorder.models.checkpoint import BUNDLED
+from anyorder.orders.features import FEATURES
+from anyorder.orders.policy import PolicyConfig, PolicyNetwork
+
+if TYPE_CHECKING:
+    from anyorder.models.translation import TranslationModel
+
+CONFIG, WEIGHTS, FOLDER, DEFAULT = "order.json", "order.safetensors", "learned", "default"
+FORMAT = 1
+
+
+def save_order(
+    network: PolicyNetwork, folder: Path, model: "TranslationModel", directions: Sequence[str], **record: Any
+) -> None:
+    """Write an order; a folder that holds one already is replaced as a whole. `record`: how it was learned."""
+    weights = to_bytes(
+        {name: value.detach().float().cpu().contiguous() for name, value in network.state_dict().items()}
+    )
+    config = {
+        "format": FORMAT,
+        "policy": asdict(network.config),
+        "features": list(FEATURES) if network.config.uses_features else [],
+        "hidden_size": network.hidden_size,
+        "vocabulary": model.vocabulary.fingerprint,
+        "directions": list(directions),
+        "fingerprint": hashlib.sha256(weights).hexdigest()[:8],
+        **record,
+    }
+    with atomic_folder(folder) as partial:
+        (partial / WEIGHTS).write_bytes(weights)
+        write_json(partial / CONFIG, config)
+
+
+def load_order(folder: Path) -> tuple[PolicyNetwork, dict[str, Any]]:
+    """The network, and its `order.json`."""
+    config = read_json(folder / CONFIG)
+    if config.get("format") != FORMAT:
+        raise InputError(f"{folder / CONFIG}: format {config.get('format')}, expected {FORMAT}")
+    if config.get("features") not in ([], list(FEATURES)):
+        raise InputError(f"{folder / CONFIG}: was learned with other features; learn it again")
+    try:
+        network = PolicyNetwork(PolicyConfig(**config["policy"]), config["hidden_size"])
+        for name in ("directions", "vocabulary", "fingerprint"):
+            config[name]
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{folder / CONFIG}: damaged ({error})") from None
+    weights = read_tensors(folder / WEIGHTS)
+    expected = network.state_dict()
+    for name in sorted(expected.keys() | weights.keys()):
+        if name not in expected or name not in weights or expected[name].shape != weights[name].shape:
+            raise InputError(f"{folder / WEIGHTS}: does not fit its {CONFIG} at {name}")
+    network.load_state_dict(weights)
+    return network, config
+
+
+def find_order(place: str, model: "TranslationModel", direction: str) -> Path:
+    """The folder of a learned order: a path, the name of one beside the model, or a bundled model's, `MODEL/NAME`."""
+    if (Path(place) / CONFIG).exists():
+        return Path(place)
+    candidates = [(model.path / FOLDER, place)] if model.path else []
+    parts = Path(place).parts
+    is_bundled = len(parts) == 2 and (BUNDLED / parts[0] / FOLDER).is_dir()
+    if is_bundled:
+        candidates.append((BUNDLED / parts[0] / FOLDER, parts[1]))
+    for parent, name in candidates:
+        for folder in (parent / name / direction, parent / name):
+            if (folder / CONFIG).exists():
+                return folder
+    if is_bundled:
+        raise unknown(f"learned order of {parts[0]}", parts[1], order_names(BUNDLED / parts[0]))
+    names = order_names(model.path) if model.path else []
+    if place == DEFAULT and not names:
+        raise InputError("this model has no learned order; learn one with 'anyorder learn-order'")
+    if place != DEFAULT and (os.sep in place or not names):
+        raise InputError(f"{place}: no learned order there (no {CONFIG})")
+    raise unknown("learned order", place, names)
+
+
+def order_names(path: Path) -> list[str]:
+    """Names of the learned orders beside the model in that folder."""
+    names = {file.relative_to(path / FOLDER).parts[0] for file in path.glob(f"{FOLDER}/**/{CONFIG}")}
+    return sorted(name for name in names if not is_leftover(name))
+
+
+def default_order(model: "TranslationModel", direction: str) -> str:
+    """`learned` where the model has an order of its own for this direction, else `margin`."""
+    try:
+        find_order(DEFAULT, model, direction)
+    except InputError:
+        return "margin"
+    return "learned"

@@ -1,0 +1,58 @@
+"""Plugins: a user's own Python files, which register orders, schedules and rewards when they are run.
+
+    import anyorder
+
+    @anyorder.register_order("middle-out")
+    def middle_out(state):
+        middle = (state.lengths.unsqueeze(1) - 1) / 2
+        return -(state.positions - middle).abs()
+
+Knows nothing of what they register.
+"""
+
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from anyorder.errors import InputError
+
+_LOADED: dict[Path, ModuleType] = {}
+
+
+def load_plugin(path: str | Path) -> ModuleType:
+    """Run a Python file, once per process, so that what it registers is known by name.
+
+    It may import modules that lie beside it. An `InputError` names the line at which it failed.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder, expected a Python file")
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    file = path.resolve()
+    if file in _LOADED:
+        return _LOADED[file]
+    module = ModuleType(f"anyorder_plugin_{len(_LOADED)}_{file.stem}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module  # dataclasses and pickle look it up there
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    try:
+        # Compiled here instead of imported: nothing is written beside the user's file.
+        exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:
+        del sys.modules[module.__name__]
+        line = _line_of(error, str(file))
+        message = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+        raise InputError(f"{path}{line}: {type(error).__name__}: {message}".removesuffix(": ")) from error
+    _LOADED[file] = module
+    return module
+
+
+def _line_of(error: BaseException, file: str) -> str:
+    """`, line 3`: where in the file the error was raised, or the call that raised it."""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return f", line {error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f", line {lines[-1]}" if lines else ""

@@ -1,0 +1,104 @@
+"""How long and how fast to train: the settings that every objective shares. Knows no objective and no flag."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal
+
+import torch
+
+from anyorder.device import resolve_device
+from anyorder.errors import InputError, check_number
+
+LARGEST_SEED = (1 << 32) - 1
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How long and how fast to train."""
+
+    steps: int | None = None
+    """Stop after so many steps."""
+    minutes: float | None = None
+    """Stop after so many minutes, the last validation included; the learning rate then follows the clock."""
+    batches_per_step: int = 1
+    """Batches whose gradients make one step, over all processes together."""
+    learning_rate: float = 1e-3
+    """Peak learning rate of AdamW."""
+    warmup: int = 1000
+    """Steps of linear warm-up."""
+    decay_from: float = 0.5
+    """The share of the run after which the rate falls linearly to zero."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay on matrices."""
+    max_grad_norm: float = 1.0
+    """Gradients with a larger norm are scaled down to it; 0 for no limit."""
+    ema: float = 0.999
+    """Decay of the averaged weights that are validated and saved; 0 for none."""
+    log_every: int = 50
+    """Steps between entries in the log."""
+    validate_every: int = 2000
+    """Steps between validations; 0 for the end only."""
+    patience: int = 0
+    """Stop after so many validations without a better one; 0 never does."""
+    save_every: int = 1000
+    """Steps between checkpoints; 0 for the end only."""
+    seed: int = 1
+    """Seed of everything random."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train."""
+    compile: Literal["auto", "yes", "no"] = "auto"
+    """torch.compile; auto does so on CUDA."""
+    track: Literal["none", "tensorboard", "wandb"] = "none"
+    """Where to send the curves besides log.jsonl."""
+
+    def __post_init__(self) -> None:
+        config = type(self)
+        for name in ("steps", "batches_per_step", "log_every"):
+            check_number(name, getattr(self, name), at_least=1, config=config)
+        not_negative = ("warmup", "validate_every", "save_every", "patience", "max_grad_norm", "weight_decay")
+        for name in (*not_negative, "learning_rate"):
+            check_number(name, getattr(self, name), at_least=0, config=config)
+        check_number("minutes", self.minutes, above=0, config=config)
+        check_number("decay_from", self.decay_from, at_least=0, at_most=1, config=config)
+        check_number("ema", self.ema, at_least=0, below=1, config=config)
+        check_number("seed", self.seed, at_least=0, at_most=LARGEST_SEED, config=config)
+        if self.steps is not None and self.minutes is not None:
+            raise InputError("and steps exclude each other: expected one of them", "minutes", config)
+        if self.track != "none" and find_spec(self.track) is None:
+            raise InputError(f"{self.track}: needs {self.track}: pip install 'anyorder[track]'", "track", config)
+
+    def check_length(self) -> None:
+        """An `InputError` unless the config says how long to train. A default config does not, and cannot be run."""
+        if self.steps is None and self.minutes is None:
+            raise InputError("or minutes is needed: say how long to train", "steps", type(self))
+
+    def resolve_device(self) -> torch.device:
+        """The device to train on."""
+        try:
+            return resolve_device(self.device)
+        except InputError as error:
+            raise InputError(error.message, error.field, type(self)) from None
+
+    @property
+    def compiles(self) -> bool:
+        return self.compile == "yes" or (self.compile == "auto" and self.resolve_device().type == "cuda")
+
+
+@dataclass(frozen=True)
+class TextTrainConfig(TrainConfig):
+    """How long and how fast to train, on batches of so many tokens."""
+
+    batch_tokens: int | None = None
+    """Tokens in a batch, source, target and delimiters counted; chosen by the device if not given: 32,768 on CUDA,
+    2,048 on the CPU."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("batch_tokens", self.batch_tokens, at_least=16, config=type(self))
+
+
+def choose_by_device(value: int | None, device: torch.device, cuda: int, cpu: int) -> int:
+    """What the user set, or else a size that fits the device."""
+    if value is not None:
+        return value
+    return cuda if device.type == "cuda" else cpu

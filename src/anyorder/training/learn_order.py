@@ -1,0 +1,117 @@
+"""Learn a generation order: the library's function behind `anyorder learn-order`. Knows no flag."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from anyorder.data.store import Store
+from anyorder.device import join_processes
+from anyorder.errors import InputError
+from anyorder.files import atomic_folder, check_writable
+from anyorder.models.translation import TranslationModel
+from anyorder.orders.policy import PolicyConfig
+from anyorder.orders.storage import FOLDER as LEARNED_FOLDER
+from anyorder.progress import is_main_process
+from anyorder.training.config import TrainConfig
+from anyorder.training.loop import run_training
+from anyorder.training.order_loss import RLConfig
+from anyorder.training.order_task import FOLDER, OrderTask
+from anyorder.training.rewards import TextReward, register_reward
+from anyorder.training.run_state import check_run_folder
+
+LEARN_ORDER_RUN = TrainConfig(
+    learning_rate=1e-3, warmup=20, weight_decay=0.0, ema=0.98, log_every=10, validate_every=100, save_every=100
+)
+"""The default run: what suits a small network."""
+
+
+@dataclass(frozen=True)
+class LearnOrderResult:
+    """A learned order."""
+
+    order: Path
+    """The folder of the order with the best validation: `learned:PATH` names it wherever an order is used."""
+    scores: dict[str, float]
+    """The last validation's, by name; empty where there is no dev split."""
+    steps: int
+    """Steps that were trained."""
+    finished: bool
+    """False if a signal stopped the run: it can be resumed. There may be no order yet."""
+
+
+def learn_order(
+    model: str | Path | TranslationModel,
+    data: str | Path | Store,
+    out: str | Path,
+    direction: str | Sequence[str],
+    policy: PolicyConfig = PolicyConfig(),  # noqa: B008 - frozen
+    rl: RLConfig = RLConfig(),  # noqa: B008
+    run: TrainConfig = LEARN_ORDER_RUN,
+    reward: str | TextReward | None = None,
+    name: str | None = None,
+    resume: bool = False,
+) -> LearnOrderResult:
+    """Learn the generation order of a trained model by reinforcement. The model stays as it is.
+
+    Args:
+        model: The trained model: a bundled name, a folder, a hub id, or a loaded model.
+        data: A store that was prepared with this model's tokenizer.
+        out: The folder of the run: order/ (the best on the dev split), checkpoint-*/ (to resume from), log.jsonl.
+        direction: The direction to learn for, such as `de-en`; several, or a list, share one order.
+        policy: The network.
+        rl: Algorithm, reward and data.
+        run: How long and how fast to learn.
+        reward: Instead of the one in `rl`: a name, or a function of hypotheses and references, as texts, that returns a
+            score for each.
+        name: Also put the result beside the model under this name, for the order `learned:NAME`; `default` makes it
+            the model's own order.
+        resume: Continue the run in `out` from its last checkpoint, if there is one.
+    """
+    out = Path(out)
+    run.check_length()
+    device = run.resolve_device()
+    check_run_folder(out, resume)
+    directions = [part.strip() for part in (direction.split(",") if isinstance(direction, str) else direction)]
+    loaded = model if isinstance(model, TranslationModel) else TranslationModel.from_pretrained(model)
+    for each in directions:
+        loaded.config.direction(each)
+    destination = _named_folder(loaded, name)
+    rl = _with_reward(rl, reward)
+    join_processes(device)
+    store = data if isinstance(data, Store) else Store(Path(data))
+    task = OrderTask(store, loaded, directions, policy, rl, run.seed, compile=_compiles(run), device=device)
+    result = run_training(task, run, out, resume)
+    order = out / FOLDER
+    if destination and is_main_process() and order.exists():  # stopped early there may be none yet
+        with atomic_folder(destination) as partial:
+            shutil.copytree(order, partial, dirs_exist_ok=True)
+    return LearnOrderResult(order, result.scores, result.step, result.finished)
+
+
+def _named_folder(model: TranslationModel, name: str | None) -> Path | None:
+    """Where an order of that name lies beside the model."""
+    if name is None:
+        return None
+    if not name or Path(name).name != name:
+        raise InputError(f"'{name}': is not a plain name", "name")
+    if model.path is None:
+        raise InputError(
+            f"'{name}': this model was not loaded from a folder, so the order cannot lie beside it", "name"
+        )
+    folder = model.path / LEARNED_FOLDER / name
+    check_writable(folder)
+    return folder
+
+
+def _with_reward(rl: RLConfig, reward: str | TextReward | None) -> RLConfig:
+    if reward is None:
+        return rl
+    if not isinstance(reward, str):
+        function, reward = reward, getattr(reward, "__name__", type(reward).__name__)
+        register_reward(reward)(function)
+    return replace(rl, reward=reward)
+
+
+def _compiles(run: TrainConfig) -> bool:
+    return run.resolve_device().type == "cuda" and run.compile != "no"

@@ -1,0 +1,222 @@
+"""The loss that teaches an order, read from top to bottom like section 3.3 of the paper (Jiang & Bansal 2021).
+
+A frozen model fills a sentence of T masks in T steps. At step i the policy pi chooses the position a_i to fill; the
+finished sentence earns a reward R. With returns G_i = gamma^(T-i) R and a baseline b_i the loss is
+
+    - mean (G_i - b_i) log pi(a_i)   + value_coef * mean (v_i - G_i)^2   - entropy_coef * mean H(pi)
+
+over all steps at which there is a choice: the last one is forced, so its log-probability and entropy are zero. (The
+paper prints the entropy with a plus; its text and code mean it as a bonus.) The algorithms differ in the baseline and
+in how often they use a rollout:
+
+    a2c   b_i is the value network's estimate v_i                                          (Jiang & Bansal 2021)
+    ppo   the same, several epochs on the same rollouts with clipped probability ratios    (Mansimov et al. 2019)
+    rloo  several rollouts of each sentence, b_i is the mean return of the others          (Kool et al. 2019)
+
+Where a2c or ppo make several rollouts of a sentence, the two baselines add up: an error of the value network in the
+other rollouts is most likely its error in this one.
+
+Nothing here knows text, batches or files.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from anyorder.errors import InputError, check_number
+from anyorder.models.attention import to_device
+from anyorder.training.rewards import Outcome, Reward, check_reward
+from anyorder.training.rollout import ActorCritic, Decisions, edge_fills
+
+
+@dataclass(frozen=True)
+class RLConfig:
+    """What the order learns from."""
+
+    algorithm: Literal["a2c", "ppo", "rloo"] = "rloo"
+    """a2c: a value network as baseline (the paper). ppo: the same, clipped, several epochs (Mansimov et al. 2019).
+    rloo: several rollouts of a sentence, each compared with the others."""
+    reward: str = "bleu"
+    """What a finished sentence earns, by name. bleu: smoothed sentence BLEU on subwords (the paper). corpus-bleu: what
+    it contributes to the corpus BLEU of its batch in words. chrf: sentence chrF. edit-distance: minus the edit distance
+    to the reference. likelihood: the mean likelihood of its tokens. Or the name of a registered reward."""
+    each_step: Literal["auto", "yes", "no"] = "auto"
+    """Reward every step by what it changes, not only the finished sentence; auto does so for edit-distance."""
+    sentences: int | None = None
+    """Sentences in a batch; chosen by the device if not given: 256 on CUDA, 8 on the CPU."""
+    rollouts: int = 0
+    """Orders sampled for each sentence; 0 is 8 for rloo and 1 for the others (the paper). With several, each is also
+    compared with the others."""
+    gamma: float = 0.999
+    """Discount of rewards that come later."""
+    entropy_coef: float = 0.001
+    """Weight of the entropy bonus (the paper's lambda)."""
+    value_coef: float = 1.0
+    """Weight of the value network's squared error (a2c, ppo)."""
+    clip_range: float = 0.2
+    """How far a probability may move away from the rollout's (ppo)."""
+    epochs: int = 4
+    """How often the same rollouts are used (ppo)."""
+    num_minibatches: int = 1
+    """Steps of the optimizer in a batch, each on its part of the batch's sentences."""
+    kl_coef: float = 0.0
+    """Weight of the divergence from a reference order; 0 for none."""
+    reference_order: str = "margin"
+    """That order; its distribution is the softmax of its scores times the policy's init_scale."""
+    split: str = "auto"
+    """The store's split to learn on, or several, separated by commas; auto is 'order' where there is one (text that the
+    model was not trained on), else 'train'."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """How often a corpus's pairs come in an epoch, by name; 1 if not given."""
+    min_length: int = 5
+    """Only pairs with at least so many subwords on both sides."""
+    max_length: int = 30
+    """Only pairs with at most so many subwords on both sides."""
+    validation_sentences: int | None = None
+    """Sentences of the dev split that validation translates, in each direction; chosen by the device if not given:
+    3,000 on CUDA, 50 on the CPU."""
+    validation_length: int = 30
+    """Only those with at most so many subwords on both sides; 0 takes any."""
+    validation_orders: str = "left-to-right,easy-first,margin"
+    """Orders whose BLEU is shown beside the learned one's."""
+
+    def __post_init__(self) -> None:
+        for name in ("sentences", "epochs", "num_minibatches", "validation_sentences"):
+            check_number(name, getattr(self, name), at_least=1, config=RLConfig)
+        check_number("num_minibatches", self.num_minibatches, at_most=self.sentences, config=RLConfig)
+        for name in ("rollouts", "entropy_coef", "value_coef", "kl_coef", "validation_length"):
+            check_number(name, getattr(self, name), at_least=0, config=RLConfig)
+        check_number("gamma", self.gamma, above=0, at_most=1, config=RLConfig)
+        check_number("clip_range", self.clip_range, above=0, below=1, config=RLConfig)
+        check_number("min_length", self.min_length, at_least=2, config=RLConfig)  # one position leaves no choice
+        check_number("max_length", self.max_length, at_least=self.min_length, config=RLConfig)
+        check_reward(self.reward)
+        if self.reward == "corpus-bleu" and self.each_step == "yes":
+            raise InputError(
+                "corpus-bleu: rewards whole sentences only, so each_step cannot be yes", "reward", RLConfig
+            )
+        if self.algorithm == "rloo" and self.rollouts_per_sentence < 2:
+            raise InputError(f"{self.rollouts}: rloo needs at least 2 rollouts", "rollouts", RLConfig)
+
+    @property
+    def rollouts_per_sentence(self) -> int:
+        return self.rollouts or (8 if self.algorithm == "rloo" else 1)
+
+    @property
+    def has_value(self) -> bool:
+        return self.algorithm != "rloo"
+
+    @property
+    def rewards_steps(self) -> bool:
+        return self.each_step == "yes" or (self.each_step == "auto" and self.reward == "edit-distance")
+
+
+def step_rewards(reward: Reward, outcome: Outcome, each_step: bool) -> Tensor:
+    """(N, T) what every step earns: the whole reward at the last step, or at each step what it changed."""
+    if each_step:
+        return reward.each_step(outcome)
+    rewards = torch.zeros(outcome.ids.shape, device=outcome.ids.device)
+    return rewards.scatter(1, outcome.lengths[:, None] - 1, reward.final(outcome)[:, None])
+
+
+def discounted_returns(rewards: Tensor, gamma: float) -> Tensor:
+    """G_i: (N, T) rewards of the steps to (N, T) discounted sums from each step on."""
+    discount = gamma ** torch.arange(rewards.shape[1], device=rewards.device, dtype=torch.float64)
+    return ((rewards * discount).flip(1).cumsum(1).flip(1) / discount).float()
+
+
+def leave_one_out(returns: Tensor, rollouts: int) -> Tensor:
+    """Each return minus the mean of the sentence's other rollouts at the same step: (N, T) to (N, T)."""
+    grouped = returns.unflatten(0, (-1, rollouts))
+    others = (grouped.sum(1, keepdim=True) - grouped) / (rollouts - 1)
+    return (grouped - others).flatten(0, 1)
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Decisions and what they were worth: all that the loss needs."""
+
+    decisions: Decisions
+    returns: Tensor
+    """(D,) G_i"""
+    advantages: Tensor
+    """(D,) G_i - b_i, with the baseline of the time of the rollout."""
+    old_log_probs: Tensor | None
+    """(D,) log pi(a_i) at the time of the rollout, for ppo."""
+    report: Tensor
+    """(2,) mean reward and edge share."""
+
+    def minibatches(self, count: int, rollouts_per_sentence: int) -> list["Rollouts"]:
+        """Parts of about the same size; the rollouts of a sentence stay together.
+
+        Sentences are sorted by length, so every `count`-th goes into the same part.
+        """
+        if count == 1:
+            return [self]
+        part = self.decisions.rollout_on_host // rollouts_per_sentence % count
+        return [self._select(np.flatnonzero(part == number)) for number in range(count)]
+
+    def _select(self, numbers: np.ndarray) -> "Rollouts":
+        index = to_device(numbers, self.returns.device)
+        return Rollouts(
+            decisions=self.decisions.select(numbers),
+            returns=self.returns[index],
+            advantages=self.advantages[index],
+            old_log_probs=None if self.old_log_probs is None else self.old_log_probs[index],
+            report=self.report,
+        )
+
+
+@torch.no_grad()
+def compute_advantages(
+    decisions: Decisions, outcome: Outcome, networks: ActorCritic, reward: Reward, rl: RLConfig
+) -> Rollouts:
+    """Score the outcome, and compare the return of every decision with its baseline."""
+    rewards = step_rewards(reward, outcome, rl.rewards_steps)
+    returns = discounted_returns(rewards, rl.gamma)
+    index = decisions.rollout, decisions.step
+    advantages = returns
+    if rl.has_value:
+        advantages = advantages.index_put(index, networks.values(decisions).neg(), accumulate=True)
+    if rl.rollouts_per_sentence > 1:
+        advantages = leave_one_out(advantages, rl.rollouts_per_sentence)
+    old_log_probs = None
+    if rl.algorithm == "ppo":
+        old_log_probs = networks.log_probs(decisions).gather(1, decisions.chosen[:, None]).squeeze(1)
+    edge_share = edge_fills(outcome.steps, outcome.lengths).sum() / outcome.lengths.sum()
+    report = torch.stack([rewards.sum(1).mean(), edge_share])
+    return Rollouts(decisions, returns[index], advantages[index], old_log_probs, report)
+
+
+class OrderLoss(nn.Module):
+    """The loss of a batch of rollouts."""
+
+    def __init__(self, networks: ActorCritic, rl: RLConfig):
+        super().__init__()
+        self.networks = networks
+        self.rl = rl
+
+    def forward(self, rollouts: Rollouts) -> tuple[Tensor, Tensor]:
+        """The loss to minimize, and (5,) what to report: reward, edge share, entropy, loss, value loss."""
+        rl, decisions = self.rl, rollouts.decisions
+        log_probs = self.networks.log_probs(decisions)
+        chosen = log_probs.gather(1, decisions.chosen[:, None]).squeeze(1)
+        finite = log_probs.masked_fill(log_probs == -torch.inf, 0.0)
+        entropy = -(log_probs.exp() * finite).sum(1).mean()
+        advantages, value_loss = rollouts.advantages, torch.zeros_like(entropy)
+        if rl.has_value:
+            value_loss = (self.networks.values(decisions) - rollouts.returns).square().mean()
+        if rollouts.old_log_probs is None:
+            gain = advantages * chosen
+        else:
+            ratio = (chosen - rollouts.old_log_probs).exp()
+            gain = torch.minimum(advantages * ratio, advantages * ratio.clamp(1 - rl.clip_range, 1 + rl.clip_range))
+        loss = -gain.mean() + rl.value_coef * value_loss - rl.entropy_coef * entropy
+        if decisions.reference is not None:
+            log_ratio = finite - decisions.reference.masked_fill(decisions.reference == -torch.inf, 0.0)
+            loss = loss + rl.kl_coef * (log_probs.exp() * log_ratio).sum(1).mean()
+        report = torch.stack([entropy.detach(), loss.detach(), value_loss.detach()])
+        return loss, torch.cat([rollouts.report, report])

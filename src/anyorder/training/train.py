@@ -1,0 +1,69 @@
+"""Train a translation model: the library's function behind `anyorder train`. Knows no flag."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from anyorder.data.store import Split, Store
+from anyorder.device import join_processes
+from anyorder.models.transformer import TransformerConfig
+from anyorder.training.config import TextTrainConfig, choose_by_device
+from anyorder.training.loop import run_training
+from anyorder.training.run_state import check_run_folder
+from anyorder.training.translation_task import MaskingConfig, TranslationTask, new_model
+
+CUDA_BATCH_TOKENS, CPU_BATCH_TOKENS = 32_768, 2_048
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """A trained model."""
+
+    model: Path
+    """The folder of the model with the best validation: a name for `load`."""
+    scores: dict[str, float]
+    """The last validation's, by name; empty where there is no dev split."""
+    steps: int
+    """Steps that were trained."""
+    finished: bool
+    """False if a signal stopped the run: it can be resumed. There may be no model yet."""
+
+
+def train_model(
+    data: str | Path | Store,
+    out: str | Path,
+    transformer: TransformerConfig = TransformerConfig(),  # noqa: B008 - frozen
+    masking: MaskingConfig = MaskingConfig(),  # noqa: B008
+    run: TextTrainConfig = TextTrainConfig(),  # noqa: B008
+    init: str | Path | None = None,
+    resume: bool = False,
+) -> TrainResult:
+    """Train an undirected translation model, both directions at once.
+
+    Args:
+        data: A prepared store.
+        out: The folder of the run: model/ (to translate with), checkpoint-*/ (to resume from), log.jsonl (curves).
+        transformer: Size of the model.
+        masking: The objective and its data.
+        run: How long and how fast to train.
+        init: A model to start from (a folder, a bundled name, a hub id), such as a pretrained one.
+        resume: Continue the run in `out` from its last checkpoint, if there is one.
+    """
+    out = Path(out)
+    run.check_length()
+    device = run.resolve_device()
+    check_run_folder(out, resume)
+    join_processes(device)
+    store = data if isinstance(data, Store) else Store(Path(data))
+    model = new_model(store, transformer, init, run.seed)
+    batch_tokens = run.batch_tokens or default_batch_tokens(store.split("train"), device)
+    task = TranslationTask(store, model, masking, batch_tokens, run.seed, fixed=device.type == "cuda")
+    result = run_training(task, run, out, resume)
+    return TrainResult(out / "model", result.scores, result.step, result.finished)
+
+
+def default_batch_tokens(split: Split, device: torch.device) -> int:
+    """A batch that fits the device and holds the longest pair."""
+    longest = sum(int(side.lengths.max()) + 2 for side in split.sides.values())
+    return choose_by_device(None, device, cuda=CUDA_BATCH_TOKENS, cpu=max(CPU_BATCH_TOKENS, longest))

@@ -1,0 +1,82 @@
+"""Errors carry a field; the command line says which flag that is."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from anyorder.cli.parser import parse, with_flag
+from anyorder.errors import InputError, check_number
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    log_every: int = 1
+
+    def __post_init__(self) -> None:
+        check_number("log_every", self.log_every, at_least=1, config=RunConfig)
+
+
+@dataclass(frozen=True)
+class TextRunConfig(RunConfig):
+    batch_tokens: int = 100
+
+
+class OtherConfig:
+    pass
+
+
+def verb(
+    input: list[str],
+    length: str = "gold",
+    max_steps: int = 1,
+    run: TextRunConfig = TextRunConfig(),  # noqa: B008
+    trace: bool = False,
+) -> None:
+    """Do something."""
+
+
+verb.positionals = {"input": {"nargs": "*", "type": str, "default": []}}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (InputError("0: expected more", "log_every", TextRunConfig), "--run.log-every 0: expected more"),
+        (InputError("0: expected more", "log_every", RunConfig), "--run.log-every 0: expected more"),
+        (InputError("0: expected more", "max_steps"), "--max-steps 0: expected more"),
+        (InputError("0: expected more", "max_steps", OtherConfig), "--max-steps 0: expected more"),
+        (InputError("0: expected more", "log_every", OtherConfig), "log_every 0: expected more"),
+        (InputError("'x': no such file", "input"), "input 'x': no such file"),
+        (InputError("a file is missing"), "a file is missing"),
+    ],
+)  # fmt: skip
+def test_a_field_is_named_as_its_flag(error: InputError, line: str) -> None:
+    assert with_flag(error, verb) == line
+
+
+def test_a_base_class_in_the_signature_counts() -> None:
+    def base_verb(run: RunConfig | None = None) -> None: ...
+
+    assert with_flag(InputError("0: no", "batch_tokens", TextRunConfig), base_verb) == "--run.batch-tokens 0: no"
+
+
+def test_a_config_checks_itself_when_it_is_parsed() -> None:
+    with pytest.raises(InputError) as error:
+        parse("verb", "Do something.", verb, ["--run.log-every", "0"])
+    assert with_flag(error.value, verb) == "--run.log-every 0: expected a number of at least 1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], {"trace": False}),
+        (["--trace"], {"trace": True}),
+        (["--trace", "false", "--max-steps=3"], {"trace": False, "max_steps": 3}),
+        (["--max_steps", "4", "one", "two"], {"max_steps": 4, "input": ["one", "two"]}),
+        (["--trace", "--", "--length"], {"trace": True, "input": ["--length"]}),
+        (["--run.batch-tokens", "7"], {"run": TextRunConfig(batch_tokens=7)}),
+    ],
+)
+def test_options_may_have_hyphens_and_switches_need_no_value(arguments: list[str], expected: dict[str, object]) -> None:
+    values = parse("verb", "Do something.", verb, arguments)
+    assert values | expected == values

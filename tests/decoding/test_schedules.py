@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from anyorder.data.vocabulary import Vocabulary
+from anyorder.decoding.engine import decode
+from anyorder.decoding.schedules import (
+    SCHEDULES,
+    AdaptiveSchedule,
+    Constant,
+    FixedSchedule,
+    make_schedule,
+    register_schedule,
+)
+from anyorder.errors import InputError
+from anyorder.orders import State, make_order
+from tests.conftest import tiny
+from tests.decoding.test_engine import MIXED, canvases_of
+
+
+@pytest.mark.parametrize(
+    "name", ["0", "two", "-1", "1.5", "", "²", "threshold:0", "threshold:2", "threshold:x", "one:2"]
+)
+def test_wrong_schedules(name: str) -> None:
+    with pytest.raises(InputError, match="schedule"):
+        make_schedule(name)
+
+
+def test_schedules_know_their_steps() -> None:
+    schedule = make_schedule(3)
+    assert isinstance(schedule, Constant)
+    assert [schedule.steps(n) for n in (1, 3, 4, 9)] == [1, 1, 2, 3]
+    assert [make_schedule(name).name for name in ("one", "4", "threshold:0.5")] == ["one", "4", "threshold:0.5"]
+    assert make_schedule(10**30).name == str(1 << 30)  # longer than any canvas
+
+
+class Greedy(FixedSchedule):
+    """Asks for nothing, and for more than there is."""
+
+    name = "greedy"
+
+    def counts(self, remaining: np.ndarray) -> np.ndarray:
+        return np.where(remaining % 2 == 0, 0, 99)
+
+
+class Never(AdaptiveSchedule):
+    """Accepts nothing."""
+
+    name = "never"
+
+    def accept(self, state: State, scores: Tensor) -> Tensor:
+        return torch.zeros_like(state.masked)
+
+
+class Always(AdaptiveSchedule):
+    """Accepts even what is not masked."""
+
+    name = "always"
+
+    def accept(self, state: State, scores: Tensor) -> Tensor:
+        return torch.ones_like(state.masked)
+
+
+def test_any_schedule_fills_everything(vocabulary: Vocabulary) -> None:
+    """At least one position a step, never a filled one, nothing left at the end."""
+    model, canvases = tiny(vocabulary), canvases_of(MIXED[:12], vocabulary)
+    for order in ("left-to-right", "margin"):
+        one_by_one = decode(model, canvases, make_order(order), make_schedule("one"))
+        for a, b in zip(one_by_one, decode(model, canvases, make_order(order), Never()), strict=True):
+            assert a.ids.tolist() == b.ids.tolist()
+            assert a.steps.tolist() == b.steps.tolist()
+        for hypothesis in decode(model, canvases, make_order(order), Always()):
+            assert set(hypothesis.steps.tolist()) == {1}
+        for hypothesis in decode(model, canvases, make_order(order), Greedy()):
+            assert (hypothesis.steps > 0).all()
+
+
+def test_a_schedule_of_ones_own(vocabulary: Vocabulary) -> None:
+    @register_schedule("half")
+    class Half(FixedSchedule):
+        """Half of what remains."""
+
+        def counts(self, remaining: np.ndarray) -> np.ndarray:
+            return (remaining + 1) // 2
+
+    try:
+        canvases = canvases_of([(5, 16)], vocabulary)
+        [hypothesis] = decode(tiny(vocabulary), canvases, make_order("margin"), make_schedule("half"))
+        assert np.bincount(hypothesis.steps)[1:].tolist() == [8, 4, 2, 1, 1]
+    finally:
+        del SCHEDULES["half"]
