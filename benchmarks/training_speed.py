@@ -19,8 +19,8 @@ from anyorder.models.attention import to_device
 from anyorder.models.transformer import TransformerConfig
 from anyorder.training.batches import Cursor, Prefetcher
 from anyorder.training.config import TrainConfig
-from anyorder.training.loop import make_optimizer, update_average
 from anyorder.training.meter import peak_flops
+from anyorder.training.optimizer import make_optimizer, update_average
 from anyorder.training.task import training_flops
 from anyorder.training.translation_task import MaskingConfig, TranslationTask, new_model
 

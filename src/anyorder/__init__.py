@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from anyorder.decoding.revision import Revision, register_revision
     from anyorder.decoding.schedules import AdaptiveSchedule, FixedSchedule, register_schedule
     from anyorder.decoding.signature import Signature
-    from anyorder.decoding.trajectory import Trajectory, read_trajectories, write_trajectories
+    from anyorder.decoding.trajectory import Trajectory, read_systems, read_trajectories, write_trajectories
     from anyorder.errors import InputError
     from anyorder.evaluation.evaluate import evaluate
     from anyorder.evaluation.orders import evaluate_orders
     from anyorder.models.base import Model
     from anyorder.models.translation import TranslationModel
     from anyorder.orders.base import Order, State, register_order
+    from anyorder.plugins import load_plugin
+    from anyorder.report.plots import plot_heat_maps
     from anyorder.training.learn_order import learn_order
     from anyorder.training.rewards import register_reward
     from anyorder.translator import Translator, load
@@ -46,6 +48,9 @@ _MODULES = {
     "evaluate_orders": "evaluation.orders",
     "learn_order": "training.learn_order",
     "load": "translator",
+    "load_plugin": "plugins",
+    "plot_heat_maps": "report.plots",
+    "read_systems": "decoding.trajectory",
     "read_trajectories": "decoding.trajectory",
     "register_order": "orders.base",
     "register_revision": "decoding.revision",
@@ -73,6 +78,9 @@ __all__ = [
     "evaluate_orders",
     "learn_order",
     "load",
+    "load_plugin",
+    "plot_heat_maps",
+    "read_systems",
     "read_trajectories",
     "register_order",
     "register_revision",

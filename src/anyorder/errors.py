@@ -28,7 +28,7 @@ class InputError(Exception):
         return f"{self.field} {self.message}" if self.field else self.message
 
 
-def unknown(kind: str, name: str, known: Iterable[str], field: str | None = None) -> InputError:
+def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """An `InputError` for a name that is not in `known`, with the nearest one suggested.
 
     >>> str(unknown("order", "margn", ["margin", "uniform"]))

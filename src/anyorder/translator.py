@@ -89,7 +89,7 @@ class Translator:
             batch_tokens: Target tokens under way together; results do not depend on it.
             revision: Which filled positions are masked again after a step.
             on_step: Called for every sentence and step with what was filled and the top candidates.
-            top_k: How many candidates it is told.
+            top_k: Number of candidates at each masked position.
         """
         texts = [texts] if isinstance(texts, str) else texts
         if isinstance(references, str):

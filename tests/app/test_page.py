@@ -260,8 +260,8 @@ def test_an_example_fills_up_at_the_start(chromium: Any, origin: str) -> None:
         tab.set_default_timeout(10_000)
         tab.goto(origin)
         tab.get_by_role("button", name="Pause").wait_for()  # it plays
-        assert tab.get_by_label("Sentence").input_value().startswith("Das neue Haus")
-        assert tab.get_by_label("Reference").input_value().startswith("The new house")
+        assert tab.get_by_label("Sentence").input_value().startswith("Guten Morgen")
+        assert tab.get_by_label("Reference").input_value().startswith("Good morning")
         assert tab.locator(".views h3").all_text_contents() == ["learned", "max-prob", "left-to-right", "outer-in"]
         assert tab.locator(".views dt", has_text="BLEU").count() == 4
         assert tab.get_by_label("Length").first.input_value() == "candidates:4"
@@ -269,14 +269,16 @@ def test_an_example_fills_up_at_the_start(chromium: Any, origin: str) -> None:
         assert tab.evaluate("scrollY") == 0
         wait_for_results(tab)
         tab.get_by_label("Direction").select_option("en-de")  # the example follows the language
-        assert tab.get_by_label("Sentence").input_value().startswith("The new house")
+        assert tab.get_by_label("Sentence").input_value().startswith("Good morning")
         tab.get_by_role("button", name="Example").click()
-        assert tab.get_by_label("Sentence").input_value().startswith("The government")
-        assert tab.get_by_label("Reference").input_value().startswith("Die Regierung")
+        assert tab.get_by_label("Sentence").input_value().startswith("The new house")
+        assert tab.get_by_label("Reference").input_value().startswith("Das neue Haus")
         tab.keyboard.type("!")  # the reader's own sentence has no reference
         assert tab.get_by_label("Reference").input_value() == ""
         tab.get_by_label("Direction").select_option("de-en")
-        assert tab.get_by_label("Sentence").input_value() == "The government wants to cut taxes next year.!"
+        assert (
+            tab.get_by_label("Sentence").input_value() == "The new house that we saw yesterday is far too expensive.!"
+        )
 
 
 def test_stride_schedule_and_reference(tab: Any, folder: Path) -> None:
@@ -441,7 +443,7 @@ def test_six_orders_at_most_and_those_of_the_direction(tab: Any) -> None:
     assert tab.get_by_role("checkbox", name="learned:other", exact=True).is_checked()
 
 
-def test_it_fits_a_telephone_and_everything_has_a_name(tab: Any) -> None:
+def test_it_fits_a_phone_and_everything_has_an_accessible_name(tab: Any) -> None:
     tab.emulate_media(color_scheme="dark", reduced_motion="reduce")
     tab.set_viewport_size({"width": 360, "height": 740})
     translate(tab, "Donaudampfschifffahrt " * 3, 24, ("learned", "margin"))

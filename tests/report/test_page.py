@@ -220,7 +220,7 @@ def test_other_ways_to_sort(opened: Opened) -> None:
         assert "".join(rows(tab)) == expected, way
 
 
-def test_a_long_list_draws_only_what_is_in_sight(opened: Opened) -> None:
+def test_a_long_list_draws_only_the_visible_rows(opened: Opened) -> None:
     tab = opened(make_systems(3000, 1))
     assert tab.locator(".row").count() < 40
     tab.locator(".list").evaluate("list => list.scrollTop = list.scrollHeight")
@@ -263,9 +263,9 @@ def test_a_small_difference_is_not_rounded_to_none(opened: Opened) -> None:
     tab = opened(systems, analysis)
     tab.get_by_role("tab", name="Corpus").click()
     titles = tab.locator("table.figures td").evaluate_all("all => all.map((cell) => cell.title)")
-    assert [one for one in titles if "difference to the first system −0.0009 [−0.0018, −0.0002]" in one]
+    assert [title for title in titles if "difference to the first system −0.0009 [−0.0018, −0.0002]" in title]
     hovers = tab.locator(".value").evaluate_all("all => all.map((cell) => cell.title)")
-    assert [one for one in hovers if "difference to the first system −0.0009 [−0.0018, −0.0002]" in one]
+    assert [title for title in hovers if "difference to the first system −0.0009 [−0.0018, −0.0002]" in title]
 
 
 def test_the_corpus_shows_figures_with_intervals_and_null(opened: Opened) -> None:
@@ -369,19 +369,19 @@ def test_light_and_dark(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1024, 1440])
-def test_nothing_sticks_out(width: int, opened: Opened, tab: Any) -> None:
+def test_nothing_overflows(width: int, opened: Opened, tab: Any) -> None:
     tab.set_viewport_size({"width": width, "height": 800})
     long = trajectory(
         "Donaudampfschifffahrtsgesellschaft" * 9, ["x" * 120, *"abcdefghijklmnopqrstuvwxyz"], list(range(1, 28))
     )
     systems = {"a-rather-long-name-of-an-order:with=options,and=more": [long], "two": [long]}
-    opened(systems, make_analysis(systems), ["y" * 200], "A title that is quite long for a telephone" * 2)
+    opened(systems, make_analysis(systems), ["y" * 200], "A title that is quite long for a phone" * 2)
     for view in ("Sentences", "Corpus"):
         tab.get_by_role("tab", name=view).click()
         assert tab.evaluate("document.documentElement.scrollWidth") <= width, view
 
 
-def test_everything_has_a_name_and_focus_can_be_seen(opened: Opened) -> None:
+def test_everything_has_an_accessible_name_and_a_visible_focus(opened: Opened) -> None:
     systems = make_systems(5)
     tab = opened(systems, make_analysis(systems))
     sort_by(tab, "A beats B most")

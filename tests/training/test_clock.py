@@ -9,7 +9,7 @@ from anyorder.training.clock import Clock
 
 
 class FakeTime:
-    """A clock that moves when it is told to."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0

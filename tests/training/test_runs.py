@@ -175,3 +175,22 @@ def test_a_damaged_checkpoint_is_not_resumed(store: Store, tmp_path: Path, capsy
     file.write_bytes(content)
     assert main([*arguments, "--resume"]) == 2
     assert "optimizer.safetensors: corrupted checkpoint" in capsys.readouterr().err
+
+
+def test_a_run_that_ended_in_time_is_finished(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It ends a little early rather than late; resumed, it does not train on."""
+    from anyorder.cli import main
+
+    out = tmp_path / "run"
+    arguments = [str(part) for part in command(store, out, "--run.minutes", 0.05, "--run.validate-every", 0)]
+    assert main(arguments) == 0
+    output = capsys.readouterr()
+    assert f"model: {out}/model" in output.out
+    assert "first step: " in output.err
+    entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert entries[-1]["seconds"] < 1.1 * 3 + 0.5
+    step = json.loads((last_checkpoint(out) / "state.json").read_text())["step"]
+    assert main([*arguments, "--resume"]) == 0
+    assert f"already finished at step {step}" in capsys.readouterr().err
+    assert main([*arguments, "--resume", "--run.minutes", "0.06"]) == 0
+    assert json.loads((last_checkpoint(out) / "state.json").read_text())["step"] >= step

@@ -1,10 +1,12 @@
-"""What a user's callback is told of every step: what was filled, and the top candidates at every masked position."""
+"""What a user's callback gets at every step: what was filled, and the top candidates at every masked position."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from anyorder.decoding.engine import StepCallback, StepPredictions
-from anyorder.models.base import Canvas, Model
+from anyorder.models.base import AllowedTokens, Canvas, Model
 
 TOP_K = 5
 
@@ -34,6 +36,16 @@ class Step:
     """The most probable tokens at every position that was masked before the step, best first."""
 
 
+def top_candidates(model: Model, logits: Tensor, allowed: AllowedTokens, top_k: int) -> list[list[Candidate]]:
+    """The most probable tokens of each row that may be filled in, best first. logits: (M, vocab_size)"""
+    best = allowed.restrict(logits).topk(min(top_k, int(model.allowed_tokens.sum())))
+    probabilities = (best.values - logits.logsumexp(-1, keepdim=True)).exp()
+    return [
+        [Candidate(token, probability) for token, probability in zip(model.to_tokens(ids), row, strict=True)]
+        for ids, row in zip((best.indices + allowed.first).tolist(), probabilities.tolist(), strict=True)
+    ]
+
+
 def step_callback(
     model: Model,
     canvases: Sequence[Canvas],
@@ -44,17 +56,13 @@ def step_callback(
     """The engine's callback that tells a user's one. sentences: the index of each canvas's sentence."""
 
     def report(seen: StepPredictions) -> None:
-        allowed = seen.allowed.restrict(seen.logits)
-        best = allowed.topk(min(top_k, allowed.shape[1]))
-        probabilities = (best.values - seen.logits.logsumexp(-1, keepdim=True)).exp().tolist()
-        tokens = [model.to_tokens(ids) for ids in (best.indices + seen.allowed.first).tolist()]
         steps: dict[int, Step] = {}
         for i, canvas in enumerate(seen.canvases.tolist()):
             steps[i] = Step(sentences[canvas], len(canvases[canvas].tokens), seen.step, {}, {})
-        for row, position in enumerate(seen.masked.tolist()):
+        candidates = top_candidates(model, seen.logits, seen.allowed, top_k)
+        for position, ranked in zip(seen.masked.tolist(), candidates, strict=True):
             canvas, at = divmod(position, seen.width)
-            ranked = zip(tokens[row], probabilities[row], strict=True)
-            steps[canvas].candidates[at] = [Candidate(token, probability) for token, probability in ranked]
+            steps[canvas].candidates[at] = ranked
         written = zip(
             seen.filled.tolist(), model.to_tokens(seen.tokens.tolist()), seen.logprobs.exp().tolist(), strict=True
         )

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.decoding.callbacks import TOP_K, Candidate
+from anyorder.decoding.callbacks import TOP_K, Candidate, top_candidates
 from anyorder.decoding.engine import run_decoding
 from anyorder.decoding.schedules import Constant
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
@@ -275,7 +275,7 @@ def _step_state(
         next=int(looked[0]) if order and len(looked) else None,
         scores=_at_masked(_softmax(guided.order_scores, masked), masked),
         is_policy=isinstance(order, LearnedOrder),
-        candidates=_at_masked(_top_candidates(guided.logits, model, top_k), masked),
+        candidates=_at_masked(_candidates(model, guided, top_k), masked),
     )
 
 
@@ -286,17 +286,10 @@ def _softmax(scores: Tensor | None, masked: np.ndarray) -> list[float]:
     return scores.cpu()[torch.from_numpy(masked)].double().nan_to_num().softmax(0).tolist()
 
 
-def _top_candidates(logits: Tensor | None, model: Model, top_k: int) -> list[list[Candidate]]:
-    """The most probable tokens of each row that may be emitted. logits: (M, vocab_size)"""
-    if logits is None:
+def _candidates(model: Model, guided: "GuidedOrder", top_k: int) -> list[list[Candidate]]:
+    if guided.logits is None:
         return []
-    allowed = AllowedTokens(model.allowed_tokens, logits.device)
-    best = allowed.restrict(logits).topk(min(top_k, int(model.allowed_tokens.sum())))
-    probabilities = (best.values - logits.logsumexp(-1, keepdim=True)).exp()
-    return [
-        [Candidate(token, probability) for token, probability in zip(model.to_tokens(ids), row, strict=True)]
-        for ids, row in zip((best.indices + allowed.first).tolist(), probabilities.tolist(), strict=True)
-    ]
+    return top_candidates(model, guided.logits, AllowedTokens(model.allowed_tokens, guided.logits.device), top_k)
 
 
 def _at_masked(values: Sequence[T], masked: np.ndarray) -> list[T | None]:

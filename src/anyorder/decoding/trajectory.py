@@ -198,10 +198,11 @@ def _parse(line: str) -> Trajectory:
     logprobs = record.get("logprobs", [])
     if not isinstance(logprobs, list) or len(logprobs) not in (0, len(tokens)) or not all(map(_is_number, logprobs)):
         raise InputError("logprobs are not one number a token")
-    text = {name: record.get(name) or "" for name in _TEXT}
+    text = {name: "" if record.get(name) is None else record[name] for name in _TEXT}
     for name, value in text.items():
         _check_text(name, [value])
-    text["text"] = text["text"] or " ".join(join_subwords(tokens)[0])
+    if record.get("text") is None:
+        text["text"] = " ".join(join_subwords(tokens)[0])
     return Trajectory(
         tokens=tokens,
         steps=steps,

@@ -80,7 +80,7 @@ def evaluate_orders(
         order_config.bind(translator.model, direction)  # a learned order that does not exist is refused before decoding
     pairs = _encode(translator, direction, sources, references)
     scorer = _scorer(tokenize, dict(zip(references, pairs.reference_words, strict=True)))
-    limits = sorted(set(max_lengths), key=lambda limit: (limit is None, limit))
+    limits = sorted(set(max_lengths) or {None}, key=lambda limit: (limit is None, limit))
     within = {limit: _within(pairs, limit, names) for limit in limits}
     _check_room(translator, pairs, within[limits[-1]], names)
     decoded = {
@@ -176,12 +176,10 @@ def _within(pairs: _Pairs, limit: int | None, names: tuple[str, str]) -> list[in
 
 
 def _check_room(translator: Translator, pairs: _Pairs, indices: Sequence[int], names: tuple[str, str]) -> None:
-    room = translator.model.max_length
-    for i in indices:
-        sentence = pairs.sentences[i]
-        for name, length in zip(names, (len(sentence.ids), sentence.reference_length or 0), strict=True):
-            if length > room:
-                raise InputError(f"{name}, line {i + 1}: {length} subwords, the model has room for {room}")
+    """An `InputError` for the first pair that has more subwords than the model has positions."""
+    sentences, lines = [pairs.sentences[i] for i in indices], [i + 1 for i in indices]
+    translator.check_lengths([len(sentence.ids) for sentence in sentences], lines, names[0])
+    translator.check_lengths([sentence.reference_length or 0 for sentence in sentences], lines, names[1])
 
 
 def _decode_by_limit(

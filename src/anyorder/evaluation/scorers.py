@@ -45,7 +45,7 @@ class SacreBLEUScorer(Scorer):
 
     def __init__(self, tokenize: str = "13a"):
         if tokenize not in BLEU.TOKENIZERS:
-            raise unknown("tokenizer", tokenize, BLEU.TOKENIZERS, "tokenize")
+            raise unknown("tokenizer", tokenize, BLEU.TOKENIZERS)
         self.name = tokenize
         self.metric()
 

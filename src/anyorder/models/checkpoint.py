@@ -60,6 +60,7 @@ def _load(folder: Path) -> TranslationModel:
             activation=config["activation"],
             language_embeddings=config["language_embeddings"],
             predicts_length=config["predicts_length"],
+            trained_directions=tuple(config.get("trained_directions", ())),
         )
     except (KeyError, TypeError, ValueError, InputError) as error:
         raise InputError(f"{folder / CONFIG}: damaged ({error})") from None

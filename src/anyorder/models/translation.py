@@ -35,17 +35,20 @@ class ModelConfig:
     language_embeddings: bool = True
     predicts_length: bool = True
     """False where the length predictor was never trained, as in models of other projects."""
+    trained_directions: tuple[str, ...] = ()
+    """The directions it was trained for; empty means every pair of its languages."""
 
     @property
     def directions(self) -> list[str]:
-        return [f"{a}-{b}" for a in self.languages for b in self.languages if a != b]
+        """The directions it translates, such as `de-en`."""
+        pairs = [f"{a}-{b}" for a in self.languages for b in self.languages if a != b]
+        return [pair for pair in pairs if pair in self.trained_directions] if self.trained_directions else pairs
 
     def direction(self, name: str) -> tuple[int, int]:
         """Numbers of the source and target language of a direction such as `de-en`."""
+        if name not in self.directions:
+            raise InputError(f"unknown direction '{name}': this model translates {', '.join(self.directions)}")
         source, _, target = name.partition("-")
-        for language in (source, target):
-            if language not in self.languages or source == target:
-                raise InputError(f"unknown direction '{name}': this model translates {', '.join(self.directions)}")
         return self.languages.index(source), self.languages.index(target)
 
 

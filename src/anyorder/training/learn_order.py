@@ -57,7 +57,7 @@ def learn_order(
     Args:
         model: The trained model: a bundled name, a folder, a hub id, or a loaded model.
         data: A store that was prepared with this model's tokenizer.
-        out: The folder of the run: order/ (the best on the dev split), checkpoint-*/ (to resume from), log.jsonl.
+        out: The folder of the run: order/ (the best on the dev split), `checkpoint-*/` (to resume from), log.jsonl.
         direction: The direction to learn for, such as `de-en`; several, or a list, share one order.
         policy: The network.
         rl: Algorithm, reward and data.

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import nn
 
 from anyorder import progress
 from anyorder.errors import InputError
@@ -26,11 +25,14 @@ from anyorder.training.batches import Cursor, Prefetcher
 from anyorder.training.clock import Clock
 from anyorder.training.config import TrainConfig
 from anyorder.training.meter import Meter
+from anyorder.training.optimizer import make_optimizer, rate_factor, update_average
 from anyorder.training.run_state import RunState, describe_changes, load_latest, save_state
 from anyorder.training.task import Task
 
 PRINT_SECONDS = 30
 """Where there is no progress bar, about so often the log's latest entry is printed."""
+VALIDATION_SHARE = 1 / 3
+"""If a validation would take a larger share of a run against the clock, it leaves out what is only for comparison."""
 LOG_SECONDS = 10
 """A slow run is logged about so often, before `log_every` steps are done."""
 
@@ -80,6 +82,8 @@ class _Loop:
         self.note = ""
         """What the progress bar says."""
         self.logged_at, self.printed_at = time.monotonic(), -math.inf
+        self.quick = False
+        """Validations leave out what is only for comparison: there is too little time."""
         self.stop_asked = False
         """A signal came to this process."""
         self.stopping = False
@@ -118,11 +122,16 @@ class _Loop:
                         self._log(done)
                         state.seconds = clock.seconds
                         bar.set(state.step if run.steps is not None else state.seconds, self.note)
+                    at_validation = bool(run.validate_every) and state.step % run.validate_every == 0
                     with self.meter.paused(), clock.paused():
-                        if run.validate_every and state.step % run.validate_every == 0:
+                        if at_validation:
                             self._validate()
                         if run.save_every and state.step % run.save_every == 0 and done < 1:
                             self._save()
+                    if at_validation and done < 1 and run.minutes is not None:
+                        done, _, _ = self._agree(clock.progress(state.step), False, False)
+                        if done >= 1 and not at_log:
+                            self._log(done)
         finally:
             batches.close()
         if self.stopping:
@@ -131,7 +140,8 @@ class _Loop:
             return RunResult(dict(state.scores), state.step, finished=False)
         if state.validated_step != state.step:
             self._validate()
-        self._save()
+        # A run that ended a little early, to be in time, has used up its minutes all the same: it is finished.
+        self._save(run.minutes * 60 if run.minutes is not None and done >= 1 else 0.0)
         self.accelerator.end_training()
         return RunResult(dict(state.scores), state.step, finished=True)
 
@@ -150,7 +160,7 @@ class _Loop:
         per_process = run.batches_per_step // self.world
         batches = [next(source) for _ in range(per_process)]
         minibatches = [task.minibatches(batch, self.accelerator.device) for batch, _ in batches]
-        rate = run.learning_rate * _schedule(run, state.step, done)
+        rate = run.learning_rate * rate_factor(run, state.step, done)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         for epoch in range(task.epochs):
@@ -223,7 +233,7 @@ class _Loop:
             "step": self.state.step,
             "epoch": self.state.cursor.epoch,
             **reports,
-            "learning_rate": rate * _schedule(self.run, self.state.step, done),
+            "learning_rate": rate * rate_factor(self.run, self.state.step, done),
             f"{self.task.unit}_per_second": reading.units_per_second,
             "share_of_peak": reading.share_of_peak,
         }
@@ -237,9 +247,10 @@ class _Loop:
             self._print(self.note)
 
     def _validate(self) -> None:
-        state, passes, start = self.state, self.task.validation_passes, time.monotonic()
-        state.scores = self.task.validate(self.average)
-        self.clock.reserve((time.monotonic() - start) * self.task.validation_passes / passes)
+        state, passes, start = self.state, self.task.validation_passes(self.quick), time.monotonic()
+        state.scores = self.task.validate(self.average, self.quick)
+        pass_seconds = (time.monotonic() - start) / passes
+        self.clock.reserve(pass_seconds * self.task.validation_passes(self.quick))
         state.validated_step = state.step
         metric = self.task.selection_metric(state.scores) if state.scores else float(state.step)
         if state.scores:
@@ -254,8 +265,12 @@ class _Loop:
 
     def _reserve_validation(self) -> None:
         """Find out how long a validation takes, where that may be long: on the CPU, in a run against the clock."""
-        if self.run.minutes is not None and not self.cuda:
-            self.clock.reserve(self.task.estimate_validation_seconds(self.average))
+        if self.run.minutes is None or self.cuda:
+            return
+        pass_seconds = self.task.estimate_pass_seconds(self.average)
+        long = pass_seconds * self.task.validation_passes() > VALIDATION_SHARE * self.run.minutes * 60
+        _, self.quick, _ = self._agree(0.0, long, False)
+        self.clock.reserve(pass_seconds * self.task.validation_passes(self.quick))
 
     def _record(self, entry: dict[str, float]) -> None:
         if not self.accelerator.is_main_process:
@@ -269,11 +284,11 @@ class _Loop:
         if self.accelerator.is_main_process:
             progress.console.print(line, highlight=False, soft_wrap=True)
 
-    def _save(self) -> None:
+    def _save(self, at_least_seconds: float = 0.0) -> None:
         """A checkpoint of this step, unless there is one: a complete one is never touched again."""
         if self.saved_step == self.state.step:
             return
-        self.state.seconds = self.clock.seconds
+        self.state.seconds = max(self.clock.seconds, at_least_seconds)
         if self.accelerator.is_main_process:
             save_state(self.out, self.state, self.learner, self.average, self.optimizer, self._fingerprint())
         self.saved_step = self.state.step
@@ -303,29 +318,6 @@ class _Loop:
             loaded.settings = self._settings()
 
 
-def make_optimizer(model: nn.Module, run: TrainConfig, cuda: bool) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices only."""
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    vectors = [p for p in model.parameters() if p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": run.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=run.learning_rate, betas=(0.9, 0.98), eps=1e-8, fused=cuda or None)
-
-
-def _schedule(run: TrainConfig, step: int, done: float) -> float:
-    """Linear warm-up, then flat, then linearly down to zero at the end."""
-    warm = min(1.0, (step + 1) / max(1, run.warmup))
-    left = min(1.0, (1 - min(done, 1.0)) / max(1e-9, 1 - run.decay_from))
-    return warm * left
-
-
-@torch.no_grad()
-def update_average(average: nn.Module, model: nn.Module, decay: float, step: int) -> None:
-    """Move the exponential moving average of the weights towards the weights."""
-    # Early on the average follows closely, or the random start would stay in it for long.
-    decay = min(decay, (1 + step) / (10 + step))
-    torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), 1 - decay)
-
-
 def _truncate_log(file: Path, step: int) -> None:
     """Drop the entries of steps that will be taken again."""
     if not file.exists():
@@ -346,4 +338,6 @@ def _flat(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _thousands(value: float) -> str:
-    return f"{value / 1e6:.2f}M" if value >= 1e6 else f"{value / 1e3:.1f}k"
+    if value >= 1e6:
+        return f"{value / 1e6:.2f}M"
+    return f"{value / 1e3:.1f}k" if value >= 1e3 else f"{value:.3g}"

@@ -144,7 +144,7 @@ class MLMTask(TextTask):
         lengths = None if self._fixed else {"segment": sizes, "predicted": per_segment}
         return HostBatch(arrays, longest, lengths, real, min(count, len(predicted)))
 
-    def validate(self, average: nn.Module) -> dict[str, float]:
+    def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
         return {}
 
     def fingerprint(self) -> dict[str, object]:

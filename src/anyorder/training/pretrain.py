@@ -28,7 +28,7 @@ def pretrain_model(
 
     Args:
         data: A prepared store.
-        out: The folder of the run: model/, checkpoint-*/ (to resume from), log.jsonl (curves).
+        out: The folder of the run: model/, `checkpoint-*/` (to resume from), log.jsonl (curves).
         transformer: Size of the model.
         mlm: The objective.
         run: How long and how fast to train.

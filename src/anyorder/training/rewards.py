@@ -1,7 +1,7 @@
 """Rewards for learning an order: how good finished sentences are, and what every step did for that.
 
 The built-in rewards score all sentences, finished and partial, at once where their tensors are; the host waits for
-nothing. A user's reward is a plain function of texts:
+nothing. A user's reward is a plain function of texts::
 
     @register_reward("short")
     def short(hypotheses: list[str], references: list[str]) -> list[float]:

@@ -51,17 +51,19 @@ class Task(ABC, Generic[Batch]):
         """How many units a batch has, and the floating-point operations it takes."""
 
     @abstractmethod
-    def validate(self, average: nn.Module) -> dict[str, float]:
-        """Scores of the averaged weights, by name. Empty where there is no dev split."""
+    def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
+        """Scores of the averaged weights, by name. Empty where there is no dev split.
 
-    def estimate_validation_seconds(self, average: nn.Module) -> float:
-        """About how long `validate` will take, found out in a fraction of that time."""
-        return 0.0
+        quick: leave out scores that are only for comparison.
+        """
 
-    @property
-    def validation_passes(self) -> int:
+    def validation_passes(self, quick: bool = False) -> int:
         """How many times the next validation decodes the dev split."""
         return 1
+
+    def estimate_pass_seconds(self, average: nn.Module) -> float:
+        """About how long one of these passes will take, found out in a fraction of that time."""
+        return 0.0
 
     def selection_metric(self, scores: dict[str, float]) -> float:
         """The number by which the best of several validations is chosen."""

@@ -43,7 +43,7 @@ def train_model(
 
     Args:
         data: A prepared store.
-        out: The folder of the run: model/ (to translate with), checkpoint-*/ (to resume from), log.jsonl (curves).
+        out: The folder of the run: model/ (to translate with), `checkpoint-*/` (to resume from), log.jsonl (curves).
         transformer: Size of the model.
         masking: The objective and its data.
         run: How long and how fast to train.

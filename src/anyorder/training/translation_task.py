@@ -223,7 +223,7 @@ class TranslationTask(TextTask):
             padded[f"{name}_cu_seqlens"] = padded_cu_seqlens(lengths[name], count)
         return HostBatch(padded, self._longest, None, real, min(predicted, max_masked))
 
-    def validate(self, average: nn.Module) -> dict[str, float]:
+    def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
         """BLEU of left-to-right decoding with gold lengths, in both directions."""
         if self._dev is None:
             return {}
@@ -233,11 +233,14 @@ class TranslationTask(TextTask):
             for source, target in self._directions
         }
 
-    def estimate_validation_seconds(self, average: nn.Module) -> float:
+    def validation_passes(self, quick: bool = False) -> int:
+        return len(self._directions)
+
+    def estimate_pass_seconds(self, average: nn.Module) -> float:
         if self._dev is None:
             return 0.0
-        model, order = _for_inference(average), make_order("left-to-right")
-        return sum(self._dev.estimate_seconds(model, order, f"{a}-{b}") for a, b in self._directions)
+        source, target = self._directions[0]
+        return self._dev.estimate_seconds(_for_inference(average), make_order("left-to-right"), f"{source}-{target}")
 
     @property
     def _directions(self) -> list[tuple[str, str]]:

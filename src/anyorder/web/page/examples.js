@@ -3,6 +3,13 @@
 
 const SENTENCES = [
   {
+    de: "Guten Morgen, wie geht es dir heute?",
+    en: "Good morning, how are you today?",
+    ro: "Bună dimineața, ce mai faci astăzi?",
+    fr: "Bonjour, comment allez-vous aujourd'hui ?",
+    zh: "早上好，你今天怎么样？",
+  },
+  {
     de: "Das neue Haus, das wir gestern gesehen haben, ist viel zu teuer.",
     en: "The new house that we saw yesterday is far too expensive.",
   },
@@ -12,13 +19,6 @@ const SENTENCES = [
     ro: "Guvernul vrea să reducă taxele anul viitor.",
     fr: "Le gouvernement veut baisser les impôts l'année prochaine.",
     zh: "政府希望明年减税。",
-  },
-  {
-    de: "Guten Morgen, wie geht es dir heute?",
-    en: "Good morning, how are you today?",
-    ro: "Bună dimineața, ce mai faci astăzi?",
-    fr: "Bonjour, comment allez-vous aujourd'hui ?",
-    zh: "早上好，你今天怎么样？",
   },
 ];
 

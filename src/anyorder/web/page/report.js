@@ -237,7 +237,7 @@ function sentencesView(corpus) {
   }
 
   function runWithMetrics(i, s) {
-    const metrics = corpus.measures.filter((name) => /bleu/i.test(name)).map((name) => [name.replace(/^sentence /, ""), formatNumber(corpus.measure(name, i, s), 1)]);
+    const metrics = corpus.measures.filter((name) => /bleu/i.test(name)).map((name) => [name.replace(/^sentence bleu$/, "BLEU"), formatNumber(corpus.measure(name, i, s), 1)]);
     metrics.push(["log p", formatNumber(corpus.measure("mean log-probability", i, s))]);
     return { ...corpus.run(i, s), note: corpus.label(i, s), metrics };
   }
