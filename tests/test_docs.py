@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import anyorder
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "anyorder"
 LAYERS = [
@@ -90,6 +92,14 @@ def test_architecture_names_every_file_and_no_other() -> None:
     commands = {file.name for file in (SOURCE / "cli").glob("*.py")}
     assert sorted(files - named) == []
     assert sorted(named - files - commands) == []
+
+
+def test_reference_covers_every_public_name() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    modules = set(re.findall(r"automodule:: anyorder\.([\w.]+)", text))
+    names = set(re.findall(r"auto(?:function|class):: anyorder\.(\w+)\n", text))
+    missing = [name for name, module in anyorder._MODULES.items() if name not in names and module not in modules]
+    assert missing == []
 
 
 def test_glossary_explains_five_words() -> None:

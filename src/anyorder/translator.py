@@ -250,10 +250,6 @@ class Translator:
         )
 
 
-def direction_languages(model: TranslationModel, direction: str) -> tuple[str, str]:
-    return model.languages(direction)
-
-
 _EMPTY = Hypothesis(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
 
 

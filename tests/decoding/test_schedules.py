@@ -35,10 +35,10 @@ def test_schedules_know_their_steps() -> None:
     assert make_schedule(10**30).name == str(1 << 30)  # longer than any canvas
 
 
-class Greedy(FixedSchedule):
-    """Asks for nothing, and for more than there is."""
+class Uneven(FixedSchedule):
+    """Asks for nothing, or for more than there is: a longer canvas may finish before a shorter one."""
 
-    name = "greedy"
+    name = "uneven"
 
     def counts(self, remaining: np.ndarray) -> np.ndarray:
         return np.where(remaining % 2 == 0, 0, 99)
@@ -72,8 +72,12 @@ def test_any_schedule_fills_everything(vocabulary: Vocabulary) -> None:
             assert a.steps.tolist() == b.steps.tolist()
         for hypothesis in decode(model, canvases, make_order(order), Always()):
             assert set(hypothesis.steps.tolist()) == {1}
-        for hypothesis in decode(model, canvases, make_order(order), Greedy()):
+        uneven = Uneven()
+        for canvas, hypothesis in zip(canvases, decode(model, canvases, make_order(order), uneven), strict=True):
             assert (hypothesis.steps > 0).all()
+            assert hypothesis.steps.max() == uneven.steps(len(canvas.tokens))
+            alone = decode(model, [canvas], make_order(order), uneven)[0]
+            assert hypothesis.ids.tolist() == alone.ids.tolist()
 
 
 def test_a_schedule_of_ones_own(vocabulary: Vocabulary) -> None:

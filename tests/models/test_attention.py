@@ -73,20 +73,20 @@ def test_what_a_segment_gets_does_not_depend_on_its_neighbours() -> None:
         start += length
 
 
-def test_pieces_of_segments_are_the_whole() -> None:
+def test_chunks_of_segments_are_the_whole() -> None:
     torch.manual_seed(0)
     queries, keys = Segments.of(np.array([2, 0, 5, 1, 3, 3, 1])), Segments.of(np.array([4, 1, 2, 2, 6, 1, 3]))
     q, both = torch.randn(15, 2, 8, dtype=torch.float64), torch.randn(19, 2, 2, 8, dtype=torch.float64)
-    pieces = list(zip(queries.pieces(3), keys.pieces(3), strict=True))
-    assert [len(own.offsets) - 1 for (_, own), _ in pieces] == [3, 3, 1]
-    parts = [attend(q[i], both[j], own, other) for (i, own), (j, other) in pieces]
+    chunks = list(zip(queries.chunks(3), keys.chunks(3), strict=True))
+    assert [len(own.cu_seqlens) - 1 for (_, own), _ in chunks] == [3, 3, 1]
+    parts = [attend(q[i], both[j], own, other) for (i, own), (j, other) in chunks]
     assert torch.equal(torch.cat(parts), attend(q, both, queries, keys))
 
 
 def test_the_first_segments_only() -> None:
     segments = Segments.of(np.array([4, 9, 2])).first(2)
     assert segments.cu_seqlens.tolist() == [0, 4, 13]
-    assert segments.longest == 9
+    assert segments.max_seqlen == 9
 
 
 def test_host_lengths_are_asked_for() -> None:

@@ -63,7 +63,7 @@ def decode(
     """
     batch_tokens = batch_tokens or default_batch_tokens(model)
     results: list[Hypothesis | None] = [None] * len(canvases)
-    for chosen in _batches(canvases, model.mask_token, batch_tokens):
+    for chosen in _batches(canvases, model.mask_token, schedule, batch_tokens):
         batch = DecodeBatch(
             model.pack([canvases[i] for i in chosen]), np.array([canvases[i].key for i in chosen], np.int64)
         )
@@ -82,12 +82,13 @@ def default_batch_tokens(model: Model) -> int:
     return min(usual, (1 << 30) // model.vocab_size)
 
 
-def _batches(canvases: Sequence[Canvas], mask_token: int, batch_tokens: int) -> Iterator[list[int]]:
-    """Indices of canvases with similarly many masked positions, most first, within the bound."""
+def _batches(canvases: Sequence[Canvas], mask_token: int, schedule: Schedule, batch_tokens: int) -> Iterator[list[int]]:
+    """Indices of canvases that take similarly many steps, most first, within the bound."""
     masked = [int(np.count_nonzero(canvas.tokens == mask_token)) for canvas in canvases]
+    steps = {count: schedule.steps(count) if isinstance(schedule, FixedSchedule) else count for count in set(masked)}
     batch: list[int] = []
     tokens = 0
-    for i in sorted(range(len(canvases)), key=lambda i: (-masked[i], -len(canvases[i].tokens))):
+    for i in sorted(range(len(canvases)), key=lambda i: (-steps[masked[i]], -masked[i], -len(canvases[i].tokens))):
         size = len(canvases[i].tokens) + 2
         if batch and tokens + size > batch_tokens:
             yield batch

@@ -71,6 +71,9 @@ class Constant(FixedSchedule):
     def counts(self, remaining: np.ndarray) -> np.ndarray:
         return np.minimum(self.size, remaining)
 
+    def steps(self, length: int) -> int:
+        return -(-length // self.size)
+
 
 SCHEDULES: dict[str, type[Schedule]] = {}
 

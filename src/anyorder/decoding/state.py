@@ -18,7 +18,7 @@ from anyorder.orders.base import State
 
 @dataclass(frozen=True)
 class DecodeBatch:
-    """Canvases that are decoded together, on the host, those with the most masked positions first."""
+    """Canvases that are decoded together, on the host, those that take the most steps first."""
 
     canvases: CanvasBatch
     keys: np.ndarray
