@@ -1,4 +1,4 @@
-"""The bundled model does what its README says, on any CPU, and the tables of results hold what was measured."""
+"""The bundled models do what their READMEs say, on any CPU, and the tables of results hold what was measured."""
 
 import runpy
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import anyorder
-from anyorder.models.checkpoint import find
+from anyorder.models.checkpoint import BUNDLED, bundled_models, find
 from anyorder.orders.learned import load_order
 
 FOLDER = find("de-en")
@@ -24,8 +24,9 @@ def sample(language: str) -> list[str]:
     return (FOLDER / f"sample.{language}").read_text(encoding="utf-8").splitlines()
 
 
-def test_it_is_small_enough() -> None:
+def test_they_are_small_enough() -> None:
     assert sum(file.stat().st_size for file in FOLDER.rglob("*")) < 40_000_000
+    assert sum(file.stat().st_size for file in BUNDLED.rglob("*")) < 95_000_000
     assert len(sample("de")) == len(sample("en")) == 150
 
 
@@ -50,6 +51,25 @@ def test_a_sentence_does_not_depend_on_its_batch(translator: anyorder.Translator
     for i in (0, 7, 23):
         alone = translator.translate([texts[i]], "de-en", order, length="gold", references=[references[i]])
         assert batch[i] == alone[0]
+
+
+def test_one_model_for_six_directions() -> None:
+    assert bundled_models() == ["de-en", "multi"]
+    multi = anyorder.load("multi", device="cpu")
+    assert multi.model.config.directions == ["de-en", "en-de", "en-ro", "en-zh", "ro-en", "zh-en"]
+    assert multi.model.max_length == 256
+    for direction, text, expected in (
+        ("ro-en", "Aceasta este o problemă foarte importantă.", "This is a very important problem."),
+        ("en-ro", "This is a very important issue.", "Aceasta este o problemă foarte importantă."),
+        ("zh-en", "这是一个非常重要的问题。", "This is a very important issue."),
+    ):
+        assert multi.translate(text, direction)[0].text == expected
+    [chinese] = multi.translate("This is a very important issue.", "en-zh")
+    assert " " not in chinese.text
+    with pytest.raises(anyorder.InputError, match="this model translates de-en, en-de, en-ro"):
+        multi.translate("Das ist gut.", "de-ro")
+    [trajectory] = multi.translate("Das ist gut.", "de-en", "learned:de-en/confidence")
+    assert trajectory.order == "learned:de-en/confidence"
 
 
 @pytest.mark.slow

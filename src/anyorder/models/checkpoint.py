@@ -45,6 +45,8 @@ def _load(folder: Path) -> TranslationModel:
         return load_xlm(folder, config)
     if config.get("model_type") != "anyorder":
         raise InputError(f"{folder / CONFIG}: model_type {config.get('model_type')!r}, expected 'anyorder' or 'xlm'")
+    if "shape" in config:
+        raise InputError(f"{folder / CONFIG}: was written by version 0.1.0; CHANGELOG.md says how to convert it")
     vocabulary = Vocabulary.load(folder, config.get("vocab_size"))
     if config.get("vocabulary") != vocabulary.fingerprint:
         raise InputError(
