@@ -18,7 +18,7 @@ import torch
 from anyorder.data.store import Store
 from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
-from anyorder.evaluation.orders import HEURISTIC_ORDERS
+from anyorder.evaluation.evaluate_orders import HEURISTIC_ORDERS
 from anyorder.models.base import Canvas
 from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import ModelConfig, TranslationModel

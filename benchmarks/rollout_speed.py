@@ -24,12 +24,13 @@ from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import ModelConfig, TranslationModel
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
+from anyorder.training.actor_critic import ActorCritic
 from anyorder.training.batches import Cursor
 from anyorder.training.meter import peak_flops
 from anyorder.training.order_loss import RLConfig, discounted_returns, leave_one_out, step_rewards
 from anyorder.training.order_task import OrderTask
 from anyorder.training.rewards import make_reward
-from anyorder.training.rollout import ActorCritic, SamplingOrder, roll_out
+from anyorder.training.rollout import SamplingOrder, roll_out
 
 
 def on_store(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import anyorder
-from anyorder.models.checkpoint import BUNDLED, bundled_models, find
+from anyorder.models.storage import BUNDLED, bundled_models, find
 from anyorder.orders.learned import load_order
 
 FOLDER = find("de-en")

@@ -13,7 +13,7 @@ from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.revision import REVISIONS
 from anyorder.decoding.schedules import SCHEDULES
-from anyorder.models.checkpoint import find
+from anyorder.models.storage import find
 from anyorder.orders import ORDERS
 from anyorder.training.rewards import REWARDS
 from tests.conftest import tiny

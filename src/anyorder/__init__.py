@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anyorder.decoding.trajectory import Trajectory, read_systems, read_trajectories, write_trajectories
     from anyorder.errors import InputError
     from anyorder.evaluation.evaluate import evaluate
-    from anyorder.evaluation.orders import evaluate_orders
+    from anyorder.evaluation.evaluate_orders import evaluate_orders
     from anyorder.models.base import Model
     from anyorder.models.translation import TranslationModel
     from anyorder.orders.base import Order, State, register_order
@@ -45,7 +45,7 @@ _MODULES = {
     "Translator": "translator",
     "analyze": "analysis.analyze",
     "evaluate": "evaluation.evaluate",
-    "evaluate_orders": "evaluation.orders",
+    "evaluate_orders": "evaluation.evaluate_orders",
     "learn_order": "training.learn_order",
     "load": "translator",
     "load_plugin": "plugins",

@@ -18,7 +18,8 @@ from fastapi.testclient import TestClient
 
 from anyorder.app.batching import BatchQueue, Task
 from anyorder.app.csp import inline_sources
-from anyorder.app.middleware import Limits, RefusedError, allowed_hosts
+from anyorder.app.limits import Limits
+from anyorder.app.middleware import RefusedError, allowed_hosts
 from anyorder.app.server import create_app
 from anyorder.decoding.lengths import DEFAULT_LENGTH
 from anyorder.evaluation.bleu import sentence_bleu

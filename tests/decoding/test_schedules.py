@@ -4,17 +4,20 @@ import torch
 from torch import Tensor
 
 from anyorder.data.vocabulary import Vocabulary
+from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import (
     SCHEDULES,
     AdaptiveSchedule,
     Constant,
     FixedSchedule,
+    Threshold,
     make_schedule,
     register_schedule,
 )
 from anyorder.errors import InputError
 from anyorder.orders import State, make_order
+from anyorder.translator import Translator
 from tests.conftest import tiny
 from tests.decoding.test_engine import MIXED, canvases_of
 
@@ -40,7 +43,7 @@ class Uneven(FixedSchedule):
 
     name = "uneven"
 
-    def counts(self, remaining: np.ndarray) -> np.ndarray:
+    def counts(self, remaining: np.ndarray, total: np.ndarray, step: int) -> np.ndarray:
         return np.where(remaining % 2 == 0, 0, 99)
 
 
@@ -85,7 +88,7 @@ def test_a_schedule_of_ones_own(vocabulary: Vocabulary) -> None:
     class Half(FixedSchedule):
         """Half of what remains."""
 
-        def counts(self, remaining: np.ndarray) -> np.ndarray:
+        def counts(self, remaining: np.ndarray, total: np.ndarray, step: int) -> np.ndarray:
             return (remaining + 1) // 2
 
     try:
@@ -94,3 +97,35 @@ def test_a_schedule_of_ones_own(vocabulary: Vocabulary) -> None:
         assert np.bincount(hypothesis.steps)[1:].tolist() == [8, 4, 2, 1, 1]
     finally:
         del SCHEDULES["half"]
+
+
+class CosineSteps(FixedSchedule):
+    """As many steps as told; few positions at first, many at the end."""
+
+    def __init__(self, steps: int):
+        self.number = steps
+
+    def counts(self, remaining: np.ndarray, total: np.ndarray, step: int) -> np.ndarray:
+        return remaining - np.floor(total * np.cos(np.pi / 2 * min(1, step / self.number))).astype(np.int64)
+
+
+def test_a_schedule_may_depend_on_the_step_and_the_length(vocabulary: Vocabulary) -> None:
+    SCHEDULES["cosine-steps"] = CosineSteps
+    try:
+        model, canvases = tiny(vocabulary), canvases_of(MIXED[:20], vocabulary)
+        schedule = make_schedule("cosine-steps:4")
+        for canvas, hypothesis in zip(canvases, decode(model, canvases, make_order("margin"), schedule), strict=True):
+            assert hypothesis.steps.max() == schedule.steps(len(canvas.tokens)) <= 4  # type: ignore[attr-defined]
+            [alone] = decode(model, [canvas], make_order("margin"), schedule)
+            assert hypothesis.steps.tolist() == alone.steps.tolist()
+        with pytest.raises(InputError, match="takes 1 options"):
+            make_schedule("cosine-steps:4,5")
+    finally:
+        del SCHEDULES["cosine-steps"]
+
+
+def test_a_schedule_object_needs_no_name(vocabulary: Vocabulary) -> None:
+    decoding = DecodingConfig("margin", CosineSteps(3)).bind(tiny(vocabulary), "de-en")
+    assert decoding.signature["schedule"] == "CosineSteps"
+    [trajectory] = Translator(tiny(vocabulary)).translate("der Hund sieht", "de-en", "margin", Threshold(0.5))
+    assert trajectory.length

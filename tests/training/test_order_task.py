@@ -22,6 +22,7 @@ from anyorder.orders import make_order
 from anyorder.orders.features import PolicyInputs
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
+from anyorder.training.actor_critic import ActorCritic
 from anyorder.training.batches import Cursor
 from anyorder.training.order_loss import (
     OrderLoss,
@@ -34,7 +35,7 @@ from anyorder.training.order_loss import (
 )
 from anyorder.training.order_task import OrderTask
 from anyorder.training.rewards import Outcome, Reward, make_reward
-from anyorder.training.rollout import ActorCritic, SamplingOrder, edge_fills, roll_out
+from anyorder.training.rollout import SamplingOrder, edge_fills, roll_out
 from tests.conftest import tiny
 
 SOURCE = np.array([20, 31, 42, 17])

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from anyorder.app.middleware import Limits, RefusedError
+from anyorder.app.limits import Limits
+from anyorder.app.middleware import RefusedError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

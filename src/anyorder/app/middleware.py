@@ -1,6 +1,6 @@
 """What the server accepts: hosts, body sizes, content types, waiting times. `RequestGuard` checks every request first.
 
-Nothing here knows models or orders. A new limit is a field of `Limits` and a check in `RequestGuard`.
+Nothing here knows models or orders. A new limit is a field of `Limits` (`limits.py`) and a check here.
 """
 
 import asyncio
@@ -8,42 +8,18 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 
 from anyorder.app.csp import BASE_POLICY
+from anyorder.app.limits import Limits
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
-
-MAX_CHARACTERS = 400
-"""Characters of a source sentence, and of a reference."""
-MAX_ORDERS = 6
-"""Orders in one request."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits that may differ between servers; the documentation states the defaults."""
-
-    body_bytes: int = 16 * 1024
-    """Size of a request's body."""
-    drained_bytes: int = 1024 * 1024
-    """How much of a body that is too large is still read, so that the client receives the error before the connection
-    closes."""
-    queue: int = 512
-    """Requests that are running or waiting."""
-    result_timeout: float = 120.0
-    """Seconds until a request is given up."""
-    body_timeout: float = 10.0
-    """Seconds within which a body must arrive."""
-    batch_tokens: int = 512
-    """Target subwords that are decoded together; this bounds the memory."""
 
 
 class RefusedError(Exception):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from anyorder.app.middleware import MAX_CHARACTERS
+from anyorder.app.limits import MAX_CHARACTERS
 from anyorder.decoding.lengths import DEFAULT_LENGTH
 from anyorder.decoding.stepper import StepCache
 from anyorder.errors import InputError, unknown

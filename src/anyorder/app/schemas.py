@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StringConstraints
 
-from anyorder.app.middleware import MAX_CHARACTERS, MAX_ORDERS
+from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS
 from anyorder.decoding.lengths import DEFAULT_LENGTH
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]

@@ -18,14 +18,8 @@ from anyorder import __version__
 from anyorder.app.api_docs import api_docs_page
 from anyorder.app.batching import BatchQueue, Task
 from anyorder.app.csp import page_policy
-from anyorder.app.middleware import (
-    MAX_CHARACTERS,
-    MAX_ORDERS,
-    Limits,
-    RefusedError,
-    RequestGuard,
-    allowed_hosts,
-)
+from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS, Limits
+from anyorder.app.middleware import RefusedError, RequestGuard, allowed_hosts
 from anyorder.app.model_registry import SCHEDULES, ModelRegistry, ServedModel
 from anyorder.app.responses import (
     ERROR_RESPONSES,

@@ -12,9 +12,9 @@ from anyorder.device import Device
 from anyorder.errors import InputError, check_number
 from anyorder.evaluation.evaluate import Evaluation
 from anyorder.evaluation.evaluate import evaluate as evaluate_systems
-from anyorder.evaluation.orders import default_orders, evaluate_orders
+from anyorder.evaluation.evaluate_orders import default_orders, evaluate_orders
 from anyorder.evaluation.significance import Test
-from anyorder.models.checkpoint import find
+from anyorder.models.storage import find
 from anyorder.orders import make_order, split_orders
 from anyorder.report.table_data import evaluation_table
 from anyorder.report.table_export import check_table_file, format_tables

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 
 import torch
 
+from anyorder.app.limits import Limits
 from anyorder.device import Device, resolve_device
 from anyorder.errors import InputError, check_number
 
@@ -17,7 +18,7 @@ def explore(
     host: str = "127.0.0.1",
     port: int = 8600,
     threads: int | None = None,
-    queue: int = 512,
+    queue: int = Limits.queue,
     device: Device = "auto",
 ) -> None:
     """Explore orders in the browser.
@@ -40,7 +41,6 @@ def explore(
     try:
         import uvicorn
 
-        from anyorder.app.middleware import Limits
         from anyorder.app.server import create_app
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("anyorder"):

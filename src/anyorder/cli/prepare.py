@@ -77,7 +77,7 @@ def _vocabulary(name: str) -> Vocabulary:
     path = Path(name)
     if path.exists() or path.suffix == ".json":
         return Vocabulary.load(path)
-    from anyorder.models.checkpoint import find
+    from anyorder.models.storage import find
 
     return Vocabulary.load(find(name))
 

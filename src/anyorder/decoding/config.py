@@ -69,9 +69,8 @@ class BoundDecoding:
     @property
     def signature(self) -> Signature:
         """What travels with every trajectory, score and picture."""
-        return decoding_signature(
-            self.order.identity, self.schedule.name, self.revision.name, self.length.name, self.seed
-        )
+        schedule, revision = (part.name or type(part).__name__ for part in (self.schedule, self.revision))
+        return decoding_signature(self.order.identity, schedule, revision, self.length.name, self.seed)
 
 
 def decoding_signature(order: str, schedule: str, revision: str, length: str, seed: int) -> Signature:

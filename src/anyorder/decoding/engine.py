@@ -149,7 +149,7 @@ def _run_fixed(
     state.drop_finished(state.remaining[:to_fill])
     while len(state.remaining) and step != max_step:
         step += 1
-        counts = schedule.counts(state.remaining).clip(1, state.remaining)
+        counts = _counts(schedule, state, step)
         if order.needs == "nothing" and on_step is None:
             positions = state.top_positions(order.scores(state.view(step)), counts)
             hidden = context.hidden(state.tokens, state.query(positions, counts))
@@ -199,7 +199,7 @@ def _run_adaptive(
             positions = accepted.flatten().nonzero().squeeze(1)
         else:
             assert isinstance(schedule, FixedSchedule)
-            counts = schedule.counts(state.remaining).clip(1, state.remaining)
+            counts = _counts(schedule, state, step)
             positions = state.top_positions(scores, counts)
         tokens, logprobs = seen.predict(model, positions)
         if on_step:
@@ -222,6 +222,12 @@ def _run_adaptive(
     whole.step, whole.remaining = step, state.remaining
     whole.record_writes(writes if last_revision else None)
     return whole
+
+
+def _counts(schedule: FixedSchedule, state: DecodeState, step: int) -> np.ndarray:
+    """(B,) how many positions of each canvas are filled now."""
+    remaining = state.remaining
+    return schedule.counts(remaining, state.total[: len(remaining)], step).clip(1, remaining)
 
 
 def _to_revise(state: DecodeState, revision: Revision, step: int) -> Tensor:

@@ -12,7 +12,7 @@ from anyorder.errors import InputError
 from anyorder.models.translation import TranslationModel
 
 DEFAULT_LENGTH = "candidates:4"
-"""What is used in Python, on the command line and in the explorer unless something else is asked for."""
+"""The default in Python, on the command line and in the explorer; evaluation and validation use `gold`."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from anyorder.decoding.options import with_numbers
 from anyorder.errors import InputError, unknown
 
 
@@ -33,14 +34,13 @@ class RevisionState:
 class Revision(ABC):
     """One way to decide what is masked again."""
 
-    name: str
+    name: str = ""
+    """As the user wrote it: it names the revision in signatures."""
 
     @classmethod
     def parse(cls, options: str) -> "Revision":
-        """From what stands behind the colon of its name."""
-        if options:
-            raise InputError("takes no options")
-        return cls()
+        """From what stands after the colon of its name: numbers for its constructor."""
+        return with_numbers(cls, options)
 
     @abstractmethod
     def last_step(self, length: int) -> int:

@@ -13,41 +13,46 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anyorder.decoding.options import with_numbers
 from anyorder.errors import InputError, unknown
 from anyorder.orders.base import State
 
 
-class Schedule(ABC):
+class Schedule:
     """One way to decide how many positions a step fills."""
 
-    name: str
+    name: str = ""
     """As the user wrote it: it names the schedule in tables and signatures."""
 
     @classmethod
     def parse(cls, options: str) -> "Schedule":
-        """From what stands behind the colon of its name: the `0.9` of `threshold:0.9`."""
-        if options:
-            raise InputError("takes no options")
-        return cls()
+        """From what stands after the colon of its name, numbers for its constructor: the `0.9` of `threshold:0.9`."""
+        return with_numbers(cls, options)
 
 
-class FixedSchedule(Schedule):
+class FixedSchedule(Schedule, ABC):
     """Known in advance."""
 
     @abstractmethod
-    def counts(self, remaining: np.ndarray) -> np.ndarray:
-        """(B,) positions still masked to (B,) positions to fill now. The engine fills between 1 and what remains."""
+    def counts(self, remaining: np.ndarray, total: np.ndarray, step: int) -> np.ndarray:
+        """(B,) positions to fill now. The engine fills between 1 and what remains.
 
-    def steps(self, length: int) -> int:
+        Args:
+            remaining: (B,) positions still masked.
+            total: (B,) positions that were masked at first.
+            step: From 1.
+        """
+
+    def steps(self, total: int) -> int:
         """How many steps a canvas with so many masked positions takes."""
-        steps = 0
-        while length > 0:
-            length -= int(self.counts(np.array([length])).clip(1, length)[0])
-            steps += 1
-        return steps
+        step, remaining = 0, total
+        while remaining > 0:
+            step += 1
+            remaining -= int(self.counts(np.array([remaining]), np.array([total]), step).clip(1, remaining)[0])
+        return step
 
 
-class AdaptiveSchedule(Schedule):
+class AdaptiveSchedule(Schedule, ABC):
     """Depends on the predictions: the engine computes the logits of every masked position and waits for the device."""
 
     @abstractmethod
@@ -68,11 +73,11 @@ class Constant(FixedSchedule):
     def name(self) -> str:  # type: ignore[override]
         return "one" if self.size == 1 else str(self.size)
 
-    def counts(self, remaining: np.ndarray) -> np.ndarray:
+    def counts(self, remaining: np.ndarray, total: np.ndarray, step: int) -> np.ndarray:
         return np.minimum(self.size, remaining)
 
-    def steps(self, length: int) -> int:
-        return -(-length // self.size)
+    def steps(self, total: int) -> int:
+        return -(-total // self.size)
 
 
 SCHEDULES: dict[str, type[Schedule]] = {}
@@ -99,13 +104,6 @@ class Threshold(AdaptiveSchedule):
             raise InputError(f"{probability:g} is not a probability above 0")
         self.probability = probability
 
-    @classmethod
-    def parse(cls, options: str) -> "Threshold":
-        try:
-            return cls(float(options)) if options else cls()
-        except ValueError:
-            raise InputError(f"'{options}' is not a number") from None
-
     def accept(self, state: State, scores: Tensor) -> Tensor:
         assert state.logits is not None
         best = state.allowed.restrict(state.logits).amax(-1) - state.logits.logsumexp(-1)
@@ -123,8 +121,7 @@ def make_schedule(name: str | int | Schedule) -> Schedule:
         return Constant(min(int(text), 1 << 30))  # longer than any canvas; more would not fit into an array's numbers
     base, _, options = text.partition(":")
     if base not in SCHEDULES:
-        error = unknown("schedule", text, ["one", "a whole number from 1", *sorted(SCHEDULES)])
-        raise error
+        raise unknown("schedule", text, ["one", "a whole number from 1", *sorted(SCHEDULES)])
     try:
         schedule = SCHEDULES[base].parse(options)
     except InputError as error:

@@ -1,6 +1,8 @@
 """The signature: one string that says how a trajectory or a score was made. It prints and parses back.
 
-`order:outer-in:stride=2|schedule:one|revision:none|length:gold|seed:1|version:anyorder.0.2.0`
+`order:outer-in:stride=2|schedule:one|revision:none|beam:1|length:gold|seed:1|version:anyorder.0.2.0`
+
+A key ends at its first colon, so values may hold colons; `|`, `%` and line ends in values are escaped.
 """
 
 from collections.abc import Iterator, Mapping

@@ -61,6 +61,8 @@ class DecodeState:
         """(all canvases,) on the host."""
         self.remaining = masked.sum(1)
         """(canvases under way,) on the host: positions still masked."""
+        self.total = self.remaining
+        """(all canvases,) on the host: positions that were masked at first."""
         self.step = 0
         """The last one made, from 1."""
         self.mask_token = model.mask_token
@@ -169,6 +171,7 @@ class DecodeState:
         chosen._segment_ends = np.cumsum(sizes)
         chosen._starts = new_starts + offsets[canvases]
         chosen.lengths = self.lengths[canvases]
+        chosen.total = self.total[canvases]
         chosen._all_tokens = chosen.tokens = self._all_tokens[to_device(rows, self._device)]
         chosen._segment_starts = to_device(new_starts, self._device)
         padded = np.minimum(chosen._starts[:, None] + np.arange(self.width), len(rows) - 1)

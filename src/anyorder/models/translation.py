@@ -209,12 +209,12 @@ class TranslationModel(nn.Module):
 
         Folders of Hugging Face's own XLM models work too.
         """
-        from anyorder.models.checkpoint import load
+        from anyorder.models.storage import load
 
         return load(name).to(device=device, dtype=dtype).eval()
 
     def save_pretrained(self, folder: str | Path, storage: str = "float32") -> None:
         """Write config.json, model.safetensors and tokenizer.json; `storage` is float32, bfloat16 or int8."""
-        from anyorder.models.checkpoint import save
+        from anyorder.models.storage import save
 
         save(self, Path(folder), storage)

@@ -10,7 +10,7 @@ from anyorder.data.text import TextConfig
 from anyorder.data.vocabulary import FILE, Vocabulary
 from anyorder.errors import InputError
 from anyorder.files import read_json, read_tensors
-from anyorder.models.checkpoint import WEIGHTS, load_weights
+from anyorder.models.storage import WEIGHTS, load_weights
 from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import ModelConfig, TranslationModel
 

@@ -48,7 +48,7 @@ class LearnedOrder(Order):
 
 
 @register_order("learned")
-class Learned(Order):
+class UnboundLearnedOrder(Order):
     """What a policy ranks first: the model's own, `learned:NAME`, `learned:PATH` or a bundled `learned:MODEL/NAME`."""
 
     needs = "both"  # until it is bound: then what its kind needs
@@ -58,7 +58,7 @@ class Learned(Order):
         self._bound: dict[str, tuple[TranslationModel, LearnedOrder]] = {}
 
     @classmethod
-    def parse(cls, options: str) -> "Learned":
+    def parse(cls, options: str) -> "UnboundLearnedOrder":
         return cls(options.strip() or DEFAULT)
 
     def bind(self, model: "TranslationModel", direction: str) -> LearnedOrder:

@@ -14,7 +14,7 @@ from safetensors.torch import save as to_bytes
 
 from anyorder.errors import InputError, unknown
 from anyorder.files import atomic_folder, is_leftover, read_json, read_tensors, write_json
-from anyorder.models.checkpoint import BUNDLED
+from anyorder.models.storage import BUNDLED
 from anyorder.orders.features import FEATURES
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 

@@ -9,7 +9,7 @@ import torch
 from anyorder.device import resolve_device
 from anyorder.errors import InputError, check_number
 
-LARGEST_SEED = (1 << 32) - 1
+MAX_SEED = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class TrainConfig:
         check_number("minutes", self.minutes, above=0, config=config)
         check_number("decay_from", self.decay_from, at_least=0, at_most=1, config=config)
         check_number("ema", self.ema, at_least=0, below=1, config=config)
-        check_number("seed", self.seed, at_least=0, at_most=LARGEST_SEED, config=config)
+        check_number("seed", self.seed, at_least=0, at_most=MAX_SEED, config=config)
         if self.steps is not None and self.minutes is not None:
             raise InputError("and steps exclude each other: expected one of them", "minutes", config)
         if self.track != "none" and find_spec(self.track) is None:

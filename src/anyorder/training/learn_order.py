@@ -13,12 +13,12 @@ from anyorder.models.translation import TranslationModel
 from anyorder.orders.policy import PolicyConfig
 from anyorder.orders.storage import FOLDER as LEARNED_FOLDER
 from anyorder.progress import is_main_process
+from anyorder.training.checkpoint import check_run_folder
 from anyorder.training.config import TrainConfig
 from anyorder.training.loop import run_training
 from anyorder.training.order_loss import RLConfig
 from anyorder.training.order_task import FOLDER, OrderTask
 from anyorder.training.rewards import TextReward, register_reward
-from anyorder.training.run_state import check_run_folder
 
 LEARN_ORDER_RUN = TrainConfig(
     learning_rate=1e-3, warmup=20, weight_decay=0.0, ema=0.98, log_every=10, validate_every=100, save_every=100

@@ -22,11 +22,11 @@ from anyorder import progress
 from anyorder.errors import InputError
 from anyorder.files import remove_leftovers
 from anyorder.training.batches import Cursor, Prefetcher
+from anyorder.training.checkpoint import RunState, describe_changes, load_latest, save_state
 from anyorder.training.clock import Clock
 from anyorder.training.config import TrainConfig
 from anyorder.training.meter import Meter
 from anyorder.training.optimizer import make_optimizer, rate_factor, update_average
-from anyorder.training.run_state import RunState, describe_changes, load_latest, save_state
 from anyorder.training.task import Task
 
 PRINT_SECONDS = 30

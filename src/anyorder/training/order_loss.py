@@ -28,8 +28,9 @@ from torch import Tensor, nn
 
 from anyorder.errors import InputError, check_number
 from anyorder.models.attention import to_device
+from anyorder.training.actor_critic import ActorCritic
 from anyorder.training.rewards import Outcome, Reward, check_reward
-from anyorder.training.rollout import ActorCritic, Decisions, edge_fills
+from anyorder.training.rollout import Decisions, edge_fills
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,12 @@ from anyorder.orders.features import prediction_stats
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.orders.storage import save_order
+from anyorder.training.actor_critic import ActorCritic
 from anyorder.training.batches import BatchRows, Cursor, iter_batches, random_for, shuffled, weights_by_corpus
 from anyorder.training.config import choose_by_device
 from anyorder.training.order_loss import OrderLoss, RLConfig, compute_advantages
 from anyorder.training.rewards import make_reward
-from anyorder.training.rollout import ActorCritic, SamplingOrder, roll_out
+from anyorder.training.rollout import SamplingOrder, roll_out
 from anyorder.training.task import Task
 from anyorder.training.validation import DevSet
 

@@ -8,46 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from anyorder.data.packing import starts_of
 from anyorder.decoding.engine import run_decoding
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import DecodeBatch
 from anyorder.models.attention import Segments, to_device
-from anyorder.models.transformer import Linear
 from anyorder.models.translation import TranslationModel
 from anyorder.orders.base import Order, State
 from anyorder.orders.features import PolicyInputs
 from anyorder.orders.fixed import hash_uniform
 from anyorder.orders.learned import LearnedOrder
-from anyorder.orders.policy import PolicyNetwork
 from anyorder.training.ngrams import length_mask
 from anyorder.training.rewards import Outcome
-
-
-class ActorCritic(nn.Module):
-    """The policy network, and the value network where an algorithm needs one (paper, section 3.2)."""
-
-    def __init__(self, policy: PolicyNetwork, with_value: bool):
-        super().__init__()
-        self.policy = policy
-        size = policy.hidden_size
-        self.value = nn.Sequential(Linear(size, size), nn.LeakyReLU(0.1), Linear(size, 1)) if with_value else None
-
-    def log_probs(self, decisions: "Decisions") -> Tensor:
-        """(D, T) log-probability of every position at every decision; -inf where nothing may be filled."""
-        scores = torch.full((len(decisions.chosen) * decisions.width,), -torch.inf, device=decisions.chosen.device)
-        scores = scores.index_copy(0, decisions.positions, self.policy(decisions.inputs, decisions.segments))
-        return scores.view(-1, decisions.width).log_softmax(1)
-
-    def values(self, decisions: "Decisions") -> Tensor:
-        """(D,) the return that the value network expects."""
-        assert self.value is not None
-        assert decisions.opening is not None
-        half = decisions.opening.dtype == torch.bfloat16
-        with torch.autocast(decisions.opening.device.type, torch.bfloat16, enabled=half):
-            return self.value(decisions.opening).squeeze(1).float()
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import torch
 from anyorder.data.store import Split, Store
 from anyorder.device import join_processes
 from anyorder.models.transformer import TransformerConfig
+from anyorder.training.checkpoint import check_run_folder
 from anyorder.training.config import TextTrainConfig, choose_by_device
 from anyorder.training.loop import run_training
-from anyorder.training.run_state import check_run_folder
 from anyorder.training.translation_task import MaskingConfig, TranslationTask, new_model
 
 CUDA_BATCH_TOKENS, CPU_BATCH_TOKENS = 32_768, 2_048

@@ -14,7 +14,7 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.evaluation.bleu import corpus_bleu, corpus_chrf
 from anyorder.evaluation.evaluate import Evaluation, evaluate
-from anyorder.evaluation.orders import HEURISTIC_ORDERS, evaluate_orders
+from anyorder.evaluation.evaluate_orders import HEURISTIC_ORDERS, evaluate_orders
 from anyorder.report.table_data import evaluation_table
 from anyorder.report.terminal import render_tables
 from anyorder.translator import Translator
