@@ -88,6 +88,7 @@ def test_no_module_below_the_command_line_names_a_flag() -> None:
 def test_architecture_names_every_file_and_no_other() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"(?:^|[`/ ])(\w+\.py)\b", text)) - {"my_file.py"}
+    named -= {file.name for file in (ROOT / "tests").rglob("test_*.py")}
     files = {file.name for file in module_files() if package_of(file) != "cli"} - {"__init__.py"}
     commands = {file.name for file in (SOURCE / "cli").glob("*.py")}
     assert sorted(files - named) == []

@@ -38,7 +38,6 @@ def canvases(model: TranslationModel, direction: str = "de-en", count: int = 8) 
 def policy_network(model: TranslationModel, **options: object) -> PolicyNetwork:
     torch.manual_seed(5)
     config = PolicyConfig(**{"size": 64 * (options.get("kind") != "linear"), **options})  # type: ignore[arg-type]
-    config.check()
     return PolicyNetwork(config, model.config.transformer.hidden_size).eval()
 
 

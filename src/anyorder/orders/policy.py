@@ -47,8 +47,7 @@ class PolicyConfig:
     init_scale: float = 4.0
     """Initial scores are that order's, times this."""
 
-    def check(self) -> None:
-        """An `InputError` for a value that is out of bounds."""
+    def __post_init__(self) -> None:
         for name in ("size", "attention", "init_scale"):
             check_number(name, getattr(self, name), at_least=0, config=PolicyConfig)
         if self.size % 64:

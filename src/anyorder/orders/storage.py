@@ -58,7 +58,7 @@ def load_order(folder: Path) -> tuple[PolicyNetwork, dict[str, Any]]:
         network = PolicyNetwork(PolicyConfig(**config["policy"]), config["hidden_size"])
         for name in ("directions", "vocabulary", "fingerprint"):
             config[name]
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
         raise InputError(f"{folder / CONFIG}: damaged ({error})") from None
     weights = read_tensors(folder / WEIGHTS)
     expected = network.state_dict()

@@ -87,7 +87,6 @@ class OrderTask(Task[OrderBatch]):
     ):
         if model.vocabulary.fingerprint != store.vocabulary.fingerprint:
             raise InputError(f"wrong vocabulary: {store.path} was not prepared with this model's tokenizer.json")
-        policy.check()
         room = model.max_length
         if rl.max_length > room:
             raise InputError(f"{rl.max_length}: the model has room for {room} subwords", "max_length", RLConfig)
