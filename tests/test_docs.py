@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "anyorder"
 LAYERS = [
     {"errors"},
-    {"files", "device", "progress", "plugins", "web"},
+    {"files", "device", "progress", "plugins", "registry", "web"},
     {"data"},
     {"models"},
     {"orders"},

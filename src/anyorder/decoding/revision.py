@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from anyorder.decoding.options import with_numbers
-from anyorder.errors import InputError, unknown
+from anyorder.registry import from_name, with_numbers
 
 
 @dataclass(frozen=True)
@@ -80,12 +79,4 @@ def make_revision(name: str | Revision) -> Revision:
     """The revision of that name: `none`."""
     if isinstance(name, Revision):
         return name
-    base, _, options = name.strip().partition(":")
-    if base not in REVISIONS:
-        raise unknown("revision", base, sorted(REVISIONS))
-    try:
-        revision = REVISIONS[base].parse(options)
-    except InputError as error:
-        raise InputError(f"revision '{name.strip()}': {error}") from None
-    revision.name = name.strip()
-    return revision
+    return from_name("revision", name, REVISIONS)

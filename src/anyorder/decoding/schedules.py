@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.decoding.options import with_numbers
-from anyorder.errors import InputError, unknown
+from anyorder.errors import InputError
 from anyorder.orders.base import State
+from anyorder.registry import from_name, with_numbers
 
 
 class Schedule:
@@ -119,15 +119,7 @@ def make_schedule(name: str | int | Schedule) -> Schedule:
         return Constant(1)
     if text.isdecimal() and text.isascii() and int(text) >= 1:
         return Constant(min(int(text), 1 << 30))  # longer than any canvas; more would not fit into an array's numbers
-    base, _, options = text.partition(":")
-    if base not in SCHEDULES:
-        raise unknown("schedule", text, ["one", "a whole number from 1", *sorted(SCHEDULES)])
-    try:
-        schedule = SCHEDULES[base].parse(options)
-    except InputError as error:
-        raise InputError(f"schedule '{text}': {error}") from None
-    schedule.name = text
-    return schedule
+    return from_name("schedule", text, SCHEDULES, also=("one", "a whole number from 1"))
 
 
 def best_ranked(scores: Tensor) -> Tensor:

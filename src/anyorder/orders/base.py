@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.errors import InputError, unknown
+from anyorder.errors import InputError
 from anyorder.models.attention import Segments
 from anyorder.models.base import AllowedTokens
+from anyorder.registry import from_name
 
 if TYPE_CHECKING:
     from anyorder.models.translation import TranslationModel
@@ -158,15 +159,7 @@ def make_order(name: str | Order) -> Order:
     """The order of that name: `margin`, `outer-in:stride=2`, `easy-first:logp=1,negent=0.9`, `learned:PATH`."""
     if isinstance(name, Order):
         return name
-    base, _, rest = name.strip().partition(":")
-    if base not in ORDERS:
-        raise unknown("order", base, sorted(ORDERS))
-    try:
-        order = ORDERS[base].parse(rest)
-    except InputError as error:
-        raise InputError(f"order '{name.strip()}': {error}") from None
-    order.name = name.strip()
-    return order
+    return from_name("order", name, ORDERS)
 
 
 def split_orders(names: str) -> list[str]:

@@ -1,0 +1,61 @@
+"""Things by name: what stands before the colon is found in a dict, what stands after it are its options.
+
+`outer-in:stride=2`, `threshold:0.9`. Knows nothing of orders, schedules or revisions.
+"""
+
+from collections.abc import Iterable, Mapping
+from inspect import signature
+from typing import Protocol, Self, TypeVar
+
+from anyorder.errors import InputError, unknown
+
+
+class Named(Protocol):
+    """Something that is found by name."""
+
+    name: str
+    """As the user wrote it, options included."""
+
+    @classmethod
+    def parse(cls, options: str) -> Self:
+        """From what stands after the colon; an `InputError` says what is wrong with it."""
+
+
+N = TypeVar("N", bound=Named)
+T = TypeVar("T")
+
+
+def from_name(kind: str, name: str, registry: Mapping[str, type[N]], also: Iterable[str] = ()) -> N:
+    """The thing of that name.
+
+    Args:
+        kind: What messages call it, such as `order`.
+        name: With or without options.
+        registry: Classes by name.
+        also: Further names that a message about an unknown one lists.
+    """
+    name = name.strip()
+    base, _, options = name.partition(":")
+    if base not in registry:
+        raise unknown(kind, base, [*also, *sorted(registry)])
+    try:
+        found = registry[base].parse(options)
+    except InputError as error:
+        raise InputError(f"{kind} '{name}': {error}") from None
+    found.name = name
+    return found
+
+
+def with_numbers(kind: type[T], options: str) -> T:
+    """An object made from comma-separated numbers, in the order of its constructor's arguments."""
+    numbers: list[float] = []
+    for text in filter(None, (part.strip() for part in options.split(","))):
+        try:
+            number = float(text)
+        except ValueError:
+            raise InputError(f"'{text}' is not a number") from None
+        numbers.append(int(number) if number.is_integer() else number)
+    arguments = signature(kind).parameters
+    if len(numbers) > len(arguments):
+        raise InputError(f"takes {len(arguments) or 'no'} options ({', '.join(arguments)})".replace(" ()", ""))
+    return kind(*numbers)
