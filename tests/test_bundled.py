@@ -74,9 +74,9 @@ def test_one_model_for_six_directions() -> None:
 
 @pytest.mark.slow
 def test_its_scores(translator: anyorder.Translator) -> None:
-    """On the first 60 sentences of the sample; measured when the model and its order were made."""
-    expected = {"left-to-right": 18.92, "margin": 19.48, "learned": 18.86}
-    sources, references = sample("de")[:60], sample("en")[:60]
+    """On the first 20 sentences of the sample, as version 0.1.0 scored them."""
+    expected = {"left-to-right": 19.97, "margin": 19.24, "learned": 21.62}
+    sources, references = sample("de")[:20], sample("en")[:20]
     rows = anyorder.evaluate_orders(translator, sources, references, "de-en", list(expected), samples=50).rows
     assert {row.order: row.bleu for row in rows} == pytest.approx(expected, abs=0.3)
 
