@@ -10,10 +10,13 @@ help: ## list these targets
 demo: $(VENV)/.installed ## install, then translate and score the bundled model in several orders (a few minutes, offline)
 	PATH="$(abspath $(BIN)):$$PATH" ./scripts/demo.sh
 
+# One worker more than there are cores: some tests wait for processes and for a browser.
+WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+
 # Python 3.12 and later can measure coverage almost for free (sys.monitoring); 3.11 has the C tracer.
 test: lint docs ## lint, types, documentation and the whole test suite, with coverage
 	COVERAGE_CORE=$$($(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")') \
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --cov --cov-report term
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --cov --cov-report term
 
 lint: $(VENV)/.installed-dev ## check style and types
 	$(BIN)/ruff check .

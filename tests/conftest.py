@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 
@@ -22,6 +23,10 @@ from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import ModelConfig, TranslationModel
+
+# How long an example takes says nothing on a busy machine.
+hypothesis.settings.register_profile("no-deadline", deadline=None)
+hypothesis.settings.load_profile("no-deadline")
 
 LEXICON = {
     "der Hund": "the dog", "die Katze": "the cat", "das Haus": "the house", "ein Baum": "a tree", "ein Kind": "a child",
