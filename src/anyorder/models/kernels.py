@@ -51,7 +51,7 @@ def attend_short(
         query, keys_values, out, query_cu_seqlens, key_cu_seqlens,
         query.stride(0), query.stride(1), keys_values.stride(0), keys_values.stride(1), keys_values.stride(2),
         out.stride(0), out.stride(1),
-        size**-0.5 * 1.4426950408889634,  # exponentials are powers of two there
+        SCALE=size**-0.5 * 1.4426950408889634,  # exponentials are powers of two there
         SIZE=size, BLOCK_Q=block_q, BLOCK_K=block_k, num_warps=2 if block_q <= 32 else 4,
     )  # fmt: skip
     return out
@@ -65,8 +65,8 @@ def add_norm(states: Tensor, change: Tensor, weight: Tensor, bias: Tensor, epsil
     out = torch.empty_like(states)
     if rows:
         norm[(rows,)](
-            states, change, weight, bias, out, states.stride(0), change.stride(0), out.stride(0), width, epsilon,
-            BLOCK=_power(width), num_warps=4 if width <= 1024 else 8,
+            states, change, weight, bias, out, states.stride(0), change.stride(0), out.stride(0), width,
+            EPSILON=epsilon, BLOCK=_power(width), num_warps=4 if width <= 1024 else 8,
         )  # fmt: skip
     return out
 

@@ -1,4 +1,7 @@
-"""The kernels themselves; `kernels` calls them. Importing this module needs Triton."""
+"""The kernels themselves; `kernels` calls them. Importing this module needs Triton.
+
+Numbers with a fraction are constants of the kernel: inside a compiled model they would come as float64 otherwise.
+"""
 
 import triton
 import triton.language as tl
@@ -8,8 +11,7 @@ import triton.language as tl
 def attention(
     query, keys_values, out, query_cu_seqlens, key_cu_seqlens,
     query_row, query_head, kv_row, kv_half, kv_head, out_row, out_head,
-    scale,
-    SIZE: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE: tl.constexpr, SIZE: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     segment, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_query = tl.load(query_cu_seqlens + segment)
@@ -31,7 +33,7 @@ def attention(
             key_at = (first_key + place).to(tl.int64)[:, None] * kv_row + head * kv_head + column[None, :]
             k = tl.load(keys_values + key_at, mask=real[:, None], other=0.0)
             v = tl.load(keys_values + kv_half + key_at, mask=real[:, None], other=0.0)
-            scores = tl.dot(q, tl.trans(k)) * scale
+            scores = tl.dot(q, tl.trans(k)) * SCALE
             scores = tl.where(real[None, :], scores, -1e30)
             now = tl.maximum(highest, tl.max(scores, 1))
             weights = tl.exp2(scores - now[:, None])
@@ -45,7 +47,8 @@ def attention(
 
 @triton.jit
 def norm(
-    states, change, weight, bias, out, states_row, change_row, out_row, width, epsilon, BLOCK: tl.constexpr
+    states, change, weight, bias, out, states_row, change_row, out_row, width,
+    EPSILON: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
@@ -54,7 +57,7 @@ def norm(
     x += tl.load(change + row * change_row + column, mask=real, other=0.0).to(tl.float32)
     mean = tl.sum(x, 0) / width
     centered = tl.where(real, x - mean, 0.0)
-    deviation = tl.sqrt(tl.sum(centered * centered, 0) / width + epsilon)
+    deviation = tl.sqrt(tl.sum(centered * centered, 0) / width + EPSILON)
     scale = tl.load(weight + column, mask=real, other=0.0).to(tl.float32)
     shift = tl.load(bias + column, mask=real, other=0.0).to(tl.float32)
     y = centered / deviation * scale + shift
