@@ -103,9 +103,9 @@ def test_the_table_beside_the_model_is_the_measured_one() -> None:
 
 
 def test_an_order_of_a_few_thousand_weights() -> None:
-    network, config = load_order(FOLDER / "learned" / "confidence")
+    network, _ = load_order(FOLDER / "learned" / "confidence")
     assert sum(value.numel() for value in network.parameters()) == 2578
-    assert config["policy"]["kind"] == "confidence"
+    assert network.config.kind == "confidence"
 
 
 def test_table_of_results() -> None:

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ def test_float32_comes_back_bit_by_bit(tmp_path: Path, vocabulary: Vocabulary) -
     model.length_table = LengthTable({"de-en": {3: [4, 3]}, "en-de": {4: [3]}})
     model.save_pretrained(tmp_path / "m")
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == [
-        "config.json", "lengths.json", "model.safetensors", "tokenizer.json",
+        "checksums.json", "config.json", "lengths.json", "model.safetensors", "tokenizer.json",
     ]  # fmt: skip
     again = TranslationModel.from_pretrained(tmp_path / "m")
     assert again.config == model.config
@@ -74,20 +75,61 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def test_corrupted_weights(tmp_path: Path, vocabulary: Vocabulary) -> None:
+def test_damaged_weights(tmp_path: Path, vocabulary: Vocabulary) -> None:
     tiny(vocabulary).save_pretrained(tmp_path / "m")
     file = tmp_path / "m" / "model.safetensors"
     file.write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(InputError, match="corrupted checkpoint"):
+    with pytest.raises(InputError, match="model.safetensors: damaged, it does not match checksums.json"):
         TranslationModel.from_pretrained(tmp_path / "m")
+    (tmp_path / "m" / "checksums.json").unlink()
+    with pytest.raises(InputError, match="model.safetensors: damaged"):
+        TranslationModel.from_pretrained(tmp_path / "m")
+
+
+def test_weights_that_are_not_numbers(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    model = tiny(vocabulary)
+    with torch.no_grad():
+        model.output_bias[3] = float("nan")
+    for storage in ("float32", "bfloat16", "int8"):
+        model.save_pretrained(tmp_path / storage, storage)
+        with pytest.raises(InputError, match="output_bias holds numbers that are not finite"):
+            TranslationModel.from_pretrained(tmp_path / storage)
 
 
 def test_weights_that_do_not_fit(tmp_path: Path, vocabulary: Vocabulary) -> None:
     tiny(vocabulary).save_pretrained(tmp_path / "a")
     tiny(vocabulary, hidden_size=128).save_pretrained(tmp_path / "b")
     (tmp_path / "a" / "model.safetensors").write_bytes((tmp_path / "b" / "model.safetensors").read_bytes())
+    (tmp_path / "a" / "checksums.json").unlink()
     with pytest.raises(InputError, match="does not fit its config.json"):
         TranslationModel.from_pretrained(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"hidden_size": 10**9},
+            "transformer.hidden_size 1000000000: expected a number of at least 1 and at most 65536",
+        ),
+        ({"hidden_size": 65_536}, "does not fit its config.json"),
+        ({"num_layers": None}, "transformer.num_layers: null, expected a whole number"),
+        ({"num_layers": 1000}, "does not fit its config.json: lacks transformer.layers.10"),
+        ({"max_positions": 1 << 24}, "does not fit its config.json"),
+        ({"dropout": "much"}, 'transformer.dropout: "much", expected a number'),
+        ({"width": 3}, "transformer.width: no such field"),
+    ],
+)
+def test_absurd_sizes_ask_for_no_memory(
+    tmp_path: Path, vocabulary: Vocabulary, change: dict[str, object], message: str
+) -> None:
+    tiny(vocabulary).save_pretrained(tmp_path / "m")
+    (tmp_path / "m" / "checksums.json").unlink()
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    config["transformer"] |= change
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=message):
+        TranslationModel.from_pretrained(tmp_path / "m")
 
 
 def test_pickled_weights_are_never_opened(tmp_path: Path, vocabulary: Vocabulary) -> None:
@@ -100,6 +142,7 @@ def test_pickled_weights_are_never_opened(tmp_path: Path, vocabulary: Vocabulary
 def test_another_vocabulary(tmp_path: Path, vocabulary: Vocabulary) -> None:
     tiny(vocabulary).save_pretrained(tmp_path / "m")
     Vocabulary.learn({"abc": 50, "bcd": 40}, 20).save(tmp_path / "m")
+    (tmp_path / "m" / "checksums.json").unlink()
     with pytest.raises(InputError, match="wrong vocabulary"):
         TranslationModel.from_pretrained(tmp_path / "m")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.engine import decode
@@ -137,8 +138,8 @@ def test_an_order_that_knows_no_words_serves_other_models(vocabulary: Vocabulary
     network = shuffled(policy_network(small, kind=kind, size=192 if kind == "confidence" else 0))
     assert not any(small.config.transformer.hidden_size in value.shape for value in network.state_dict().values())
     save_order(network, tmp_path / "order", small, ["de-en"])
-    again, config = load_order(tmp_path / "order")
-    assert config["features"] == list(FEATURES)
+    again, record = load_order(tmp_path / "order")
+    assert record.directions == ("de-en",)
     assert again.state_dict().keys() == network.state_dict().keys()
     for model, direction in ((small, "en-de"), (large, "de-en")):
         order = make_order(f"learned:{tmp_path}/order").bind(model, direction)
@@ -216,14 +217,33 @@ def test_orders_that_do_not_fit_are_refused(vocabulary: Vocabulary, tmp_path: Pa
         make_order(f"learned:{folder}").bind(other, "de-en")
     content = (folder / "order.safetensors").read_bytes()
     (folder / "order.safetensors").write_bytes(content[:100])
-    with pytest.raises(InputError, match="order.safetensors: corrupted"):
+    with pytest.raises(InputError, match="order.safetensors: damaged"):
+        make_order(f"learned:{folder}").bind(model, "de-en")
+    (folder / "checksums.json").unlink()
+    with pytest.raises(InputError, match="order.safetensors: damaged"):
         make_order(f"learned:{folder}").bind(model, "de-en")
     about = json.loads((folder / "order.json").read_text())
     for change, message in (
         ({"format": 9}, "format 9"),
-        ({"policy": {"x": 1}}, "damaged"),
+        ({"policy": {"x": 1}}, "policy.x: no such field"),
+        ({"policy": {"attention": 10**9}}, "policy.attention 1000000000: expected a number"),
+        ({"directions": "de-en"}, 'directions: "de-en", expected a list of text'),
+        ({"hidden_size": 65_536}, "read.weight is"),
         ({"features": ["a"]}, "other features"),
     ):
         (folder / "order.json").write_text(json.dumps(about | change))
+        (folder / "order.safetensors").write_bytes(content)
         with pytest.raises(InputError, match=message):
             make_order(f"learned:{folder}").bind(model, "de-en")
+
+
+@pytest.mark.parametrize("factor", [-5.0, float("nan")])
+def test_weights_are_compared_with_the_fingerprint(vocabulary: Vocabulary, tmp_path: Path, factor: float) -> None:
+    """The signature names the fingerprint, so it must be that of the weights."""
+    model = tiny(vocabulary)
+    save_order(policy_network(model, kind="hidden"), tmp_path, model, ["de-en"])
+    (tmp_path / "checksums.json").unlink()
+    file = tmp_path / "order.safetensors"
+    save_file({name: tensor * factor for name, tensor in load_file(file).items()}, file)
+    with pytest.raises(InputError, match=r"order.safetensors: (damaged, its fingerprint|\w+.* not finite)"):
+        load_order(tmp_path)

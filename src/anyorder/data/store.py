@@ -5,10 +5,13 @@ tokenizer.json            the vocabulary
 SPLIT.LANGUAGE.ids.bin    all sentences of one side end to end (uint16 or uint32), without delimiters
 SPLIT.LANGUAGE.ends.npy   where each sentence ends (int64)
 SPLIT.corpus.npy          which corpus each line came from (uint8)
+checksums.json            of all these files
 
+A file is compared with its checksum and checked in every respect when it is opened, so that no damage goes further.
 Knows nothing of models or training.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -18,12 +21,17 @@ from typing import Any
 import numpy as np
 
 from anyorder.data.packing import Side, starts_of
-from anyorder.data.text import TextConfig
+from anyorder.data.text import TextConfig, check_language
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError, unknown
-from anyorder.files import read_json, write_json
+from anyorder.files import read_whole, verify, write_json
+from anyorder.files.records import Record, read_record
 
 MANIFEST = "manifest.json"
+MAX_CORPORA = 256
+"""In one split: a uint8 tells them apart."""
+MAX_VOCABULARY = 1 << 32
+"""Ids have at most 32 bits."""
 FORMAT = 1
 DTYPES: dict[str, np.dtype] = {"uint16": np.dtype(np.uint16), "uint32": np.dtype(np.uint32)}
 
@@ -69,20 +77,19 @@ class Store:
 
     def __init__(self, path: Path | str):
         self.path = Path(path)
-        file = self.path / MANIFEST
-        if not file.is_file():
+        if not (self.path / MANIFEST).is_file():
             raise InputError(f"{self.path}: not a prepared store (no {MANIFEST}); 'anyorder prepare' makes one")
-        self.manifest: dict[str, Any] = read_json(file)
-        try:
-            self.languages: tuple[str, ...] = tuple(self.manifest["languages"])
-            self.text = TextConfig.from_json(self.manifest["text"])
-            self._splits: dict[str, Any] = self.manifest["splits"]
-            self._fingerprint: str = self.manifest["vocabulary"]["fingerprint"]
-            self._dtype: np.dtype = DTYPES[self.manifest["dtype"]]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{file}: damaged manifest ({error})") from None
-        if self.manifest.get("format") != FORMAT:
-            raise InputError(f"{file}: format {self.manifest.get('format')}, expected {FORMAT}; prepare it again")
+        manifest = read_whole(self.path, _read_manifest)
+        self.manifest: dict[str, Any] = manifest.values
+        self.languages = _languages(manifest)
+        self.text = _text_config(manifest.record("text"))
+        self._dtype = _dtype(manifest)
+        self._vocab_size = manifest.record("vocabulary").integer("size", at_least=1, at_most=MAX_VOCABULARY)
+        self._fingerprint = manifest.record("vocabulary").text("fingerprint")
+        splits = manifest.record("splits")
+        self._splits = {name: _SplitRecord.read(splits, name, self.languages) for name in splits}
+        for name in ("lines", "inputs"):
+            manifest.record(name, default={})
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -92,27 +99,50 @@ class Store:
                 f"{self.path}: wrong vocabulary: tokenizer.json is {vocabulary.fingerprint}, "
                 f"the store was prepared with {self._fingerprint}"
             )
+        if len(vocabulary) != self._vocab_size:
+            raise InputError(f"{self.path / MANIFEST}: vocabulary.size: {self._vocab_size}, expected {len(vocabulary)}")
         return vocabulary
 
     def __contains__(self, name: str) -> bool:
         return name in self._splits
 
     def split(self, name: str) -> Split:
+        """An `InputError` that names the file if a file of the split is damaged. Reads all of them."""
         if name not in self._splits:
             raise unknown("split", name, self._splits)
+        return read_whole(self.path, lambda folder: self._open_split(name))
+
+    def _open_split(self, name: str) -> Split:
         record = self._splits[name]
-        dtype = self._dtype
-        sides = {}
-        for language in record["languages"]:
-            ids_file = self.path / ids_name(name, language)
-            ends = self._array(ends_name(name, language))
-            tokens = int(ends[-1]) if len(ends) else 0
-            if not ids_file.exists() or ids_file.stat().st_size != tokens * dtype.itemsize:
-                raise InputError(f"{ids_file}: expected {tokens * dtype.itemsize} bytes; the store is damaged")
-            ids = np.memmap(ids_file, dtype, mode="r") if tokens else np.zeros(0, dtype)
-            sides[language] = Side(ids, ends)
-        corpus = self._array(corpus_name(name)) if record["parallel"] else None
-        return Split(name, sides, tuple(record["corpora"]), corpus)
+        sides = {language: self._side(name, language) for language in record.languages}
+        split = Split(name, sides, record.corpora, self._corpus(name, record) if record.parallel else None)
+        if split.corpus is not None:
+            for language, side in sides.items():
+                if len(side) != len(split.corpus):
+                    file = self.path / ends_name(name, language)
+                    raise _damaged(file, f"it has {len(side):,} sentences, {corpus_name(name)} {len(split.corpus):,}")
+        self.check_ids(split, self._vocab_size)
+        return split
+
+    def _side(self, split: str, language: str) -> Side:
+        ends_file = self.path / ends_name(split, language)
+        ends = self._array(ends_file, np.dtype(np.int64))
+        if len(ends) and (ends[0] <= 0 or (ends[1:] <= ends[:-1]).any()):
+            raise _damaged(ends_file, "each sentence must end behind the one before")
+        ids_file, tokens = self.path / ids_name(split, language), int(ends[-1]) if len(ends) else 0
+        if not ids_file.is_file() or ids_file.stat().st_size != tokens * self._dtype.itemsize:
+            raise _damaged(ids_file, f"expected {tokens * self._dtype.itemsize:,} bytes")
+        verify(self.path, ids_file.name)
+        return Side(np.memmap(ids_file, self._dtype, mode="r") if tokens else np.zeros(0, self._dtype), ends)
+
+    def _corpus(self, split: str, record: "_SplitRecord") -> np.ndarray:
+        file = self.path / corpus_name(split)
+        corpus = self._array(file, np.dtype(np.uint8))
+        if len(corpus) == 0 or (record.pairs is not None and len(corpus) != record.pairs):
+            raise _damaged(file, f"it has {len(corpus):,} lines, {MANIFEST} {record.pairs or 'at least one'}")
+        if int(corpus.max()) >= len(record.corpora):
+            raise _damaged(file, f"corpus {corpus.max()} is not one of {len(record.corpora)}")
+        return corpus
 
     def check_ids(self, split: Split, vocab_size: int) -> None:
         """An `InputError` if an id is outside a vocabulary of this size. Reads all ids."""
@@ -120,15 +150,87 @@ class Store:
             largest = int(side.ids.max(initial=0))
             if largest >= vocab_size:
                 file = self.path / ids_name(split.name, language)
-                raise InputError(
-                    f"{file}: the id {largest} is not one of the vocabulary's {vocab_size}; the store is damaged"
-                )
+                raise _damaged(file, f"the id {largest} is not one of the vocabulary's {vocab_size}")
 
-    def _array(self, name: str) -> np.ndarray:
+    def _array(self, file: Path, dtype: np.dtype) -> np.ndarray:
+        """A row of numbers, mapped into memory: a header that promises more than the file holds is refused."""
+        if not file.is_file():
+            raise _damaged(file, "no such file")
+        verify(self.path, file.name)
         try:
-            return np.load(self.path / name, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"{self.path / name}: the store is damaged ({error})") from None
+            with np.errstate(over="ignore"):
+                array = np.lib.format.open_memmap(file, mode="r")
+        except Exception as error:  # numpy raises whatever it meets in a damaged header
+            raise _damaged(file, str(error).splitlines()[0] if str(error) else type(error).__name__) from None
+        if array.dtype != dtype or array.ndim != 1:
+            raise _damaged(file, f"{array.dtype} of shape {array.shape}, expected a row of {dtype}")
+        return array
+
+
+def _read_manifest(folder: Path) -> Record:
+    verify(folder, MANIFEST)
+    manifest = read_record(folder / MANIFEST)
+    if manifest.integer("format") != FORMAT:
+        raise manifest.error("format", f"{manifest.integer('format')}, expected {FORMAT}; prepare the store again")
+    return manifest
+
+
+def _languages(manifest: Record) -> tuple[str, ...]:
+    codes = manifest.texts("languages")
+    if not codes or len(set(codes)) != len(codes):
+        raise manifest.error("languages", f"{codes}, expected different languages")
+    for code in codes:
+        try:
+            check_language(code)
+        except InputError as error:
+            raise manifest.error("languages", str(error)) from None
+    return tuple(codes)
+
+
+def _text_config(record: Record) -> TextConfig:
+    if "normalise" in record:  # version 0.1
+        record.values["normalize"] = record.values.pop("normalise")
+    return record.config(TextConfig)
+
+
+def _dtype(manifest: Record) -> np.dtype:
+    name = manifest.text("dtype")
+    if name not in DTYPES:
+        raise manifest.error("dtype", f"'{name}', expected {' or '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+@dataclass(frozen=True)
+class _SplitRecord:
+    """What the manifest says of a split."""
+
+    parallel: bool
+    languages: tuple[str, ...]
+    corpora: tuple[str, ...]
+    pairs: int | None
+
+    @classmethod
+    def read(cls, splits: Record, name: str, known: tuple[str, ...]) -> "_SplitRecord":
+        """The record of that name, for a store of the `known` languages."""
+        if not is_split_name(name):
+            raise splits.error(name, "cannot be the name of a split")
+        record = splits.record(name)
+        parallel, languages, corpora = record.boolean("parallel"), record.texts("languages"), record.texts("corpora")
+        fits = len(set(languages)) == len(languages) and (set(languages) == set(known) if parallel else languages)
+        if not fits or not set(languages) <= set(known):
+            raise record.error("languages", f"{languages}, expected those of the store, {list(known)}")
+        if parallel and not 1 <= len(corpora) <= MAX_CORPORA:
+            raise record.error("corpora", f"{len(corpora)} names, expected 1 to {MAX_CORPORA}")
+        return cls(parallel, tuple(languages), tuple(corpora), record.integer("pairs", default=None))
+
+
+def _damaged(file: Path, reason: str) -> InputError:
+    return InputError(f"{file}: the store is damaged ({reason})")
+
+
+def is_split_name(name: str) -> bool:
+    """Whether it can be part of the name of a file."""
+    return re.fullmatch(r"[\w-]{1,100}", name) is not None
 
 
 def write_manifest(folder: Path, languages: tuple[str, ...], text: TextConfig, dtype: np.dtype, **rest: Any) -> None:

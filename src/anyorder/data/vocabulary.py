@@ -30,7 +30,10 @@ class Vocabulary:
     def __init__(self, tokenizer: Tokenizer, size: int | None = None):
         self._tokenizer = tokenizer
         vocabulary = tokenizer.get_vocab(with_added_tokens=False)
-        self._pieces = sorted(vocabulary, key=vocabulary.__getitem__)[:size]
+        ordered = sorted(vocabulary, key=vocabulary.__getitem__)
+        if [vocabulary[piece] for piece in ordered] != list(range(len(ordered))):
+            raise InputError(f"{FILE}: the ids are not the numbers from 0 to {len(ordered) - 1}, each once")
+        self._pieces = ordered[:size]
         self._has_surplus = len(self._pieces) < len(vocabulary)
         self.first_word = next((i for i, piece in enumerate(self._pieces) if not _SPECIAL.fullmatch(piece)), len(self))
         try:

@@ -4,21 +4,22 @@
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
-from anyorder.data.text import TextConfig
+from anyorder.data.vocabulary import FILE as VOCABULARY
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError, unknown
-from anyorder.files import atomic_folder, read_json, read_tensors, write_json
+from anyorder.files import atomic_folder, read_whole, verify, write_json, write_tensors
+from anyorder.files.records import Record, read_record, read_tensors
 from anyorder.models.length import LengthTable
-from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import ModelConfig, TranslationModel
+from anyorder.registry import is_count
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -32,55 +33,56 @@ BUNDLED = Path(str(files("anyorder") / "bundled"))
 def load(name: str | Path) -> TranslationModel:
     """A model in float32 on the CPU, from a folder, a bundled name or a hub id."""
     folder = find(name)
-    model = _load(folder)
+    model = read_whole(folder, _load)
     model.path = folder
     return model
 
 
 def _load(folder: Path) -> TranslationModel:
-    config = read_json(folder / CONFIG)
-    if config.get("model_type") == "xlm":
+    record = read_record(folder / CONFIG)
+    kind = record.text("model_type", default="")
+    if kind == "xlm":
         from anyorder.models.xlm import load_xlm
 
-        return load_xlm(folder, config)
-    if config.get("model_type") != "anyorder":
-        raise InputError(f"{folder / CONFIG}: model_type {config.get('model_type')!r}, expected 'anyorder' or 'xlm'")
-    if "shape" in config:
+        return load_xlm(folder, record)
+    if kind != "anyorder":
+        raise InputError(f"{folder / CONFIG}: model_type '{kind}', expected 'anyorder' or 'xlm'")
+    if "shape" in record:
         raise InputError(f"{folder / CONFIG}: was written by version 0.1.0; CHANGELOG.md says how to convert it")
-    vocabulary = Vocabulary.load(folder, config.get("vocab_size"))
-    if config.get("vocabulary") != vocabulary.fingerprint:
+    verify(folder, CONFIG, VOCABULARY, WEIGHTS, LENGTHS)
+    expected_vocabulary = record.text("vocabulary")
+    settings = {name: value for name, value in record.values.items() if name not in ("model_type", "vocabulary")}
+    config = Record(record.where, settings).config(ModelConfig)
+    vocabulary = Vocabulary.load(folder, config.vocab_size)
+    if expected_vocabulary != vocabulary.fingerprint:
         raise InputError(
-            f"{folder}: wrong vocabulary: tokenizer.json is {vocabulary.fingerprint}, "
-            f"the model was trained with {config.get('vocabulary')}"
+            f"{folder}: wrong vocabulary: {VOCABULARY} is {vocabulary.fingerprint}, "
+            f"the model was trained with {expected_vocabulary}"
         )
-    try:
-        model_config = ModelConfig(
-            transformer=TransformerConfig(**config["transformer"]),
-            vocab_size=config["vocab_size"],
-            languages=tuple(config["languages"]),
-            text=TextConfig(**config["text"]),
-            activation=config["activation"],
-            language_embeddings=config["language_embeddings"],
-            predicts_length=config["predicts_length"],
-            trained_directions=tuple(config.get("trained_directions", ())),
-        )
-    except (KeyError, TypeError, ValueError, InputError) as error:
-        raise InputError(f"{folder / CONFIG}: damaged ({error})") from None
-    model = TranslationModel(model_config, vocabulary)
-    load_weights(model, _unpack(read_tensors(folder / WEIGHTS)), folder / WEIGHTS)
+    model = build(config, vocabulary, _unpack(read_tensors(folder / WEIGHTS), folder / WEIGHTS), folder / WEIGHTS)
     if (folder / LENGTHS).exists():
         model.length_table = _length_table(folder / LENGTHS)
     return model
 
 
 def _length_table(file: Path) -> LengthTable:
-    seen = read_json(file)
-    try:
-        return LengthTable(
-            {name: {int(s): [int(t) for t in targets] for s, targets in rows.items()} for name, rows in seen.items()}
-        )
-    except (AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"{file}: damaged ({error})") from None
+    """By direction and source length: target lengths. All of them are whole numbers from 1."""
+    seen: dict[str, dict[int, list[int]]] = {}
+    record = read_record(file)
+    for direction in record:
+        rows = record.record(direction)
+        seen[direction] = {}
+        for source, targets in rows.values.items():
+            if not is_count(source):
+                raise rows.error(source, "expected a source length")
+            if not isinstance(targets, list) or not targets or not all(map(_is_length, targets)):
+                raise rows.error(source, "expected a list of target lengths")
+            seen[direction][int(source)] = targets
+    return LengthTable(seen)
+
+
+def _is_length(value: object) -> bool:
+    return type(value) is int and 1 <= value < 10**9
 
 
 def save(model: TranslationModel, folder: Path, storage: str = "float32") -> None:
@@ -93,8 +95,7 @@ def save(model: TranslationModel, folder: Path, storage: str = "float32") -> Non
         model.vocabulary.save(partial)
         if model.length_table:
             (partial / LENGTHS).write_text(json.dumps(model.length_table.seen, separators=(",", ":")), encoding="utf-8")
-        save_file(_pack(model.state_dict(), storage), partial / WEIGHTS)
-        (partial / WEIGHTS).chmod(0o644)  # safetensors writes files that only their owner may read
+        write_tensors(partial / WEIGHTS, _pack(model.state_dict(), storage))
 
 
 def find(name: str | Path) -> Path:
@@ -139,18 +140,32 @@ def _fetch(name: str) -> Path:
         ) from None
 
 
-def load_weights(model: TranslationModel, weights: dict[str, Tensor], file: Path) -> None:
-    """Load weights, with one line instead of a list of keys when they are not this model's."""
-    expected = model.state_dict()
-    missing, surplus = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
+def build(
+    config: ModelConfig, vocabulary: Vocabulary, weights: Mapping[str, Tensor], file: Path, ignore: str | None = None
+) -> TranslationModel:
+    """A model with these weights. No memory is asked for before they were found to be the ones that it needs.
+
+    Args:
+        config: What the model is like.
+        vocabulary: Its vocabulary.
+        weights: The weights from `file`.
+        file: What messages call them.
+        ignore: Weights whose names begin like this are not in the file; they stay as a new model has them.
+    """
+    with torch.device("meta"):
+        expected = TranslationModel(config, vocabulary).state_dict()
+    needed = {name for name in expected if ignore is None or not name.startswith(ignore)}
+    missing, surplus = sorted(needed - weights.keys()), sorted(weights.keys() - needed)
     if missing or surplus:
         detail = f"lacks {missing[0]}" if missing else f"has unknown {surplus[0]}"
-        raise InputError(f"{file}: does not fit its config.json: {detail}")
-    for key, tensor in weights.items():
-        if tensor.shape != expected[key].shape:
-            shapes = f"{tuple(tensor.shape)}, expected {tuple(expected[key].shape)}"
-            raise InputError(f"{file}: does not fit its config.json: {key} is {shapes}")
-    model.load_state_dict(weights)
+        raise InputError(f"{file}: does not fit its {CONFIG}: {detail}")
+    for name, tensor in weights.items():
+        if tensor.shape != expected[name].shape:
+            shapes = f"{tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
+            raise InputError(f"{file}: does not fit its {CONFIG}: {name} is {shapes}")
+    model = TranslationModel(config, vocabulary)
+    model.load_state_dict(weights, strict=ignore is None)
+    return model
 
 
 def _pack(weights: dict[str, Tensor], storage: str) -> dict[str, Tensor]:
@@ -164,14 +179,15 @@ def _pack(weights: dict[str, Tensor], storage: str) -> dict[str, Tensor]:
     return packed
 
 
-def _unpack(packed: dict[str, Tensor]) -> dict[str, Tensor]:
+def _unpack(packed: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
     weights: dict[str, Tensor] = {}
     for name, tensor in packed.items():
         if name.endswith(".int8"):
             name = name.removesuffix(".int8")
             scale = packed.get(f"{name}.scale")
-            if scale is not None:
-                weights[name] = (tensor.float().unflatten(1, (-1, GROUP)) * scale.float()[..., None]).flatten(1)
+            if scale is None or tensor.dim() != 2 or scale.shape != (len(tensor), tensor.shape[1] / GROUP):
+                raise InputError(f"{file}: {name}.int8 has no scale that fits it")
+            weights[name] = (tensor.float().unflatten(1, (-1, GROUP)) * scale.float()[..., None]).flatten(1)
         elif not name.endswith(".scale"):
             weights[name] = tensor.float()
     return weights

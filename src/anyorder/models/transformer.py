@@ -36,9 +36,9 @@ class TransformerConfig:
     decoding computes it once per sentence instead of once per step."""
 
     def __post_init__(self) -> None:
-        for name in ("hidden_size", "num_layers", "num_heads"):
-            check_number(name, getattr(self, name), at_least=1, config=TransformerConfig)
-        check_number("max_positions", self.max_positions, at_least=3, config=TransformerConfig)
+        for name, largest in (("hidden_size", 65_536), ("num_layers", 1024), ("num_heads", 65_536)):
+            check_number(name, getattr(self, name), at_least=1, at_most=largest, config=TransformerConfig)
+        check_number("max_positions", self.max_positions, at_least=3, at_most=1 << 24, config=TransformerConfig)
         check_number("dropout", self.dropout, at_least=0, below=1, config=TransformerConfig)
         if self.hidden_size % self.num_heads:
             message = f"{self.hidden_size} is not a multiple of {self.num_heads} heads"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from anyorder.data.packing import PackedBatch, pack_sentences, ranges
 from anyorder.data.text import Text, TextConfig
 from anyorder.data.vocabulary import Vocabulary
-from anyorder.errors import InputError
+from anyorder.errors import InputError, check_number
 from anyorder.models.attention import FullAttention, Segments, to_device
 from anyorder.models.base import Canvas, CanvasBatch
 from anyorder.models.context import CachedSourceContext, FullPairContext
@@ -37,6 +37,16 @@ class ModelConfig:
     """False where the length predictor was never trained, as in models of other projects."""
     trained_directions: tuple[str, ...] = ()
     """The directions it was trained for; empty means every pair of its languages."""
+
+    def __post_init__(self) -> None:
+        check_number("vocab_size", self.vocab_size, at_least=1, at_most=10_000_000, config=ModelConfig)
+        if not self.languages or len(set(self.languages)) < len(self.languages) or not all(self.languages):
+            raise InputError(f"{self.languages}: expected different codes such as de and en", "languages", ModelConfig)
+        if self.activation not in ("gelu", "relu"):
+            raise InputError(f"'{self.activation}': expected gelu or relu", "activation", ModelConfig)
+        if self.trained_directions and len(self.directions) < len(set(self.trained_directions)):
+            message = f"{self.trained_directions}: not all are pairs of its languages"
+            raise InputError(message, "trained_directions", ModelConfig)
 
     @property
     def directions(self) -> list[str]:

@@ -1,7 +1,6 @@
 """Weights and vocabulary of Hugging Face's XLM models (`FacebookAI/xlm-mlm-ende-1024` and its kin)."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,40 +8,39 @@ from torch import Tensor
 from anyorder.data.text import TextConfig
 from anyorder.data.vocabulary import FILE, Vocabulary
 from anyorder.errors import InputError
-from anyorder.files import read_json, read_tensors
-from anyorder.models.storage import WEIGHTS, load_weights
+from anyorder.files.records import Record, read_record, read_tensors
+from anyorder.models.storage import WEIGHTS, build
 from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import ModelConfig, TranslationModel
 
 
-def load_xlm(folder: Path, config: dict[str, Any]) -> TranslationModel:
+def load_xlm(folder: Path, config: Record) -> TranslationModel:
     """An XLM model as one of ours, with XLM's attention and its own vocabulary."""
     for key, plain in (("causal", False), ("asm", False), ("is_encoder", True)):
-        if config.get(key, plain) != plain:
-            raise InputError(f"{folder / 'config.json'}: {key} = {config[key]}; only masked XLM models are undirected")
-    weights = _rename(read_tensors(folder / WEIGHTS), config["n_layers"])
-    languages = _languages(config)
+        if config.boolean(key, default=plain) != plain:
+            raise config.error(key, f"is {not plain}; only masked XLM models are undirected")
+    layers = config.integer("n_layers", at_least=1, at_most=1024)
+    weights = _rename(read_tensors(folder / WEIGHTS), layers)
+    if "transformer.tokens.weight" not in weights:
+        raise InputError(f"{folder / WEIGHTS}: does not fit its config.json: lacks transformer.embeddings.weight")
     model_config = ModelConfig(
         transformer=TransformerConfig(
-            hidden_size=config["emb_dim"],
-            num_layers=config["n_layers"],
-            num_heads=config["n_heads"],
-            max_positions=config["max_position_embeddings"],
-            dropout=config.get("dropout", 0.1),
+            hidden_size=config.integer("emb_dim"),
+            num_layers=layers,
+            num_heads=config.integer("n_heads"),
+            max_positions=config.integer("max_position_embeddings"),
+            dropout=config.number("dropout", default=0.1),
             source_sees_target=True,
         ),
         vocab_size=weights["transformer.tokens.weight"].shape[0],
-        languages=languages,
+        languages=_languages(config),
         text=TextConfig(lowercase=_lowercase(folder)),
-        activation="gelu" if config.get("gelu_activation", True) else "relu",
+        activation="gelu" if config.boolean("gelu_activation", default=True) else "relu",
         language_embeddings="transformer.languages.weight" in weights,
         predicts_length=False,
     )
     vocabulary = _vocabulary(folder, model_config.vocab_size)
-    model = TranslationModel(model_config, vocabulary)
-    untrained = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("length.")}
-    load_weights(model, {**weights, **untrained}, folder / WEIGHTS)
-    return model
+    return build(model_config, vocabulary, weights, folder / WEIGHTS, ignore="length.")
 
 
 def _rename(weights: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
@@ -79,30 +77,33 @@ def _rename(weights: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
     return {name: tensor.float() for name, tensor in found.items()}
 
 
-def _languages(config: dict[str, Any]) -> tuple[str, ...]:
-    numbers = config.get("lang2id") or {}
+def _languages(config: Record) -> tuple[str, ...]:
+    table = config.record("lang2id") if config.values.get("lang2id") else Record(config.where, {})
+    numbers = {language: table.integer(language) for language in table}
     ordered = tuple(sorted(numbers, key=numbers.__getitem__))
-    if [numbers[language] for language in ordered] != list(range(config.get("n_langs", len(ordered)))):
-        return tuple(f"language{i}" for i in range(config.get("n_langs", 1)))
+    count = config.integer("n_langs", at_least=1, at_most=10_000, default=max(1, len(ordered)))
+    if [numbers[language] for language in ordered] != list(range(count)):
+        return tuple(f"language{i}" for i in range(count))
     return ordered
 
 
 def _lowercase(folder: Path) -> bool:
     """XLM's tokenizer lowers letters and drops accents unless its configuration says otherwise."""
     file = folder / "tokenizer_config.json"
-    return bool(read_json(file).get("do_lowercase_and_remove_accent", True)) if file.exists() else True
+    return read_record(file).boolean("do_lowercase_and_remove_accent", default=True) if file.exists() else True
 
 
 def _vocabulary(folder: Path, tokens: int) -> Vocabulary:
     if (folder / FILE).exists():
         return Vocabulary.load(folder, tokens)
-    numbers: dict[str, int] = {str(piece): int(i) for piece, i in read_json(folder / "vocab.json").items()}
+    listed = read_record(folder / "vocab.json")
+    numbers = {piece: listed.integer(piece) for piece in listed}
     if len(numbers) != tokens:
         raise InputError(f"{folder / 'vocab.json'}: wrong vocabulary: {len(numbers)} entries, the model has {tokens}")
     try:
         lines = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        raise InputError(f"{folder / 'merges.txt'}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{folder / 'merges.txt'}: cannot be read ({error})") from None
     merges = [(parts[0], parts[1]) for line in lines if len(parts := line.split()) >= 2 and line[0] != "#"]
     # Merges that only ever lead on to longer pieces are not in XLM's dictionary; they get numbers past its end.
     for left, right in merges:

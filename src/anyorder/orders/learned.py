@@ -5,7 +5,7 @@ at each position and what is filled around it, and starts from a heuristic order
 and `linear` weighs them without a network; both know no words and no language, so they work with any model.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from anyorder.errors import InputError
 from anyorder.orders.base import Order, State, register_order
 from anyorder.orders.features import PolicyInputs, StatsFunction, prediction_stats
 from anyorder.orders.policy import PolicyNetwork
-from anyorder.orders.storage import DEFAULT, find_order, load_order
+from anyorder.orders.storage import DEFAULT, OrderRecord, find_order, load_order
 
 if TYPE_CHECKING:
     from anyorder.models.translation import TranslationModel
@@ -64,10 +64,10 @@ class UnboundLearnedOrder(Order):
     def bind(self, model: "TranslationModel", direction: str) -> LearnedOrder:
         known = self._bound.get(direction)
         if known is None or known[0] is not model:
-            network, config = load_order(find_order(self.place, model, direction))
+            network, record = load_order(find_order(self.place, model, direction))
             if network.config.uses_hidden:
-                _check(config, model, direction, self.name)
-            identity = f"{self.name}@{config['fingerprint']}"
+                _check(network, record, model, direction, self.name)
+            identity = f"{self.name}@{record.fingerprint}"
             known = model, LearnedOrder(network.to(model.device).eval(), self.name, identity)
             self._bound[direction] = known
         return known[1]
@@ -76,9 +76,9 @@ class UnboundLearnedOrder(Order):
         raise TypeError("a learned order belongs to a model: bind it first")
 
 
-def _check(config: dict[str, Any], model: "TranslationModel", direction: str, name: str) -> None:
+def _check(network: PolicyNetwork, record: OrderRecord, model: "TranslationModel", direction: str, name: str) -> None:
     hidden_size = model.config.transformer.hidden_size
-    if config["vocabulary"] != model.vocabulary.fingerprint or config["hidden_size"] != hidden_size:
+    if record.vocabulary != model.vocabulary.fingerprint or network.hidden_size != hidden_size:
         raise InputError(f"order '{name}': was learned for another model")
-    if direction not in config["directions"]:
-        raise InputError(f"order '{name}': was learned for {', '.join(config['directions'])}, not for {direction}")
+    if direction not in record.directions:
+        raise InputError(f"order '{name}': was learned for {', '.join(record.directions)}, not for {direction}")

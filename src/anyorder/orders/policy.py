@@ -48,8 +48,8 @@ class PolicyConfig:
     """Initial scores are that order's, times this."""
 
     def __post_init__(self) -> None:
-        for name in ("size", "attention", "init_scale"):
-            check_number(name, getattr(self, name), at_least=0, config=PolicyConfig)
+        for name, largest in (("size", 65_536), ("attention", 64), ("init_scale", 1e6)):
+            check_number(name, getattr(self, name), at_least=0, at_most=largest, config=PolicyConfig)
         if self.size % 64:
             raise InputError(f"{self.size} is not a multiple of 64", "size", PolicyConfig)
         if self.kind == "linear" and (self.size or self.attention):

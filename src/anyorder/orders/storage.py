@@ -6,14 +6,16 @@ A model's own orders lie beside its weights, in `learned/NAME` or `learned/NAME/
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from safetensors.torch import save as to_bytes
 
 from anyorder.errors import InputError, unknown
-from anyorder.files import atomic_folder, is_leftover, read_json, read_tensors, write_json
+from anyorder.files import atomic_folder, is_leftover, read_whole, sha256, verify, write_json
+from anyorder.files.records import read_record, read_tensors
 from anyorder.models.storage import BUNDLED
 from anyorder.orders.features import FEATURES
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
@@ -47,26 +49,43 @@ def save_order(
         write_json(partial / CONFIG, config)
 
 
-def load_order(folder: Path) -> tuple[PolicyNetwork, dict[str, Any]]:
-    """The network, and its `order.json`."""
-    config = read_json(folder / CONFIG)
-    if config.get("format") != FORMAT:
-        raise InputError(f"{folder / CONFIG}: format {config.get('format')}, expected {FORMAT}")
-    if config.get("features") not in ([], list(FEATURES)):
+@dataclass(frozen=True)
+class OrderRecord:
+    """What is known of a learned order besides its weights."""
+
+    vocabulary: str
+    """Fingerprint of the vocabulary of the model it was learned with."""
+    directions: tuple[str, ...]
+    """The directions it was learned for."""
+    fingerprint: str
+    """Of its weights."""
+
+
+def load_order(folder: Path) -> tuple[PolicyNetwork, OrderRecord]:
+    """The network, and what is known of it."""
+    return read_whole(folder, _load)
+
+
+def _load(folder: Path) -> tuple[PolicyNetwork, OrderRecord]:
+    record = read_record(folder / CONFIG)
+    if record.integer("format", default=0) != FORMAT:
+        raise InputError(f"{folder / CONFIG}: format {record.integer('format', default=0)}, expected {FORMAT}")
+    if record.texts("features") not in ([], list(FEATURES)):
         raise InputError(f"{folder / CONFIG}: was learned with other features; learn it again")
-    try:
-        network = PolicyNetwork(PolicyConfig(**config["policy"]), config["hidden_size"])
-        for name in ("directions", "vocabulary", "fingerprint"):
-            config[name]
-    except (KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
-        raise InputError(f"{folder / CONFIG}: damaged ({error})") from None
-    weights = read_tensors(folder / WEIGHTS)
-    expected = network.state_dict()
-    for name in sorted(expected.keys() | weights.keys()):
-        if name not in expected or name not in weights or expected[name].shape != weights[name].shape:
-            raise InputError(f"{folder / WEIGHTS}: does not fit its {CONFIG} at {name}")
+    verify(folder, CONFIG, WEIGHTS)
+    config = record.record("policy").config(PolicyConfig)
+    hidden_size = record.integer("hidden_size", at_least=1, at_most=65_536)
+    about = OrderRecord(record.text("vocabulary"), tuple(record.texts("directions")), record.text("fingerprint"))
+    with torch.device("meta"):
+        expected = {
+            name: tuple(tensor.shape) for name, tensor in PolicyNetwork(config, hidden_size).state_dict().items()
+        }
+    weights = read_tensors(folder / WEIGHTS, expected)
+    if sha256(folder / WEIGHTS)[: len(about.fingerprint)] != about.fingerprint or len(about.fingerprint) < 8:
+        raise InputError(f"{folder / WEIGHTS}: damaged, its fingerprint is not the {about.fingerprint} of {CONFIG}")
+    network = PolicyNetwork(config, hidden_size)
     network.load_state_dict(weights)
-    return network, config
+    return network, about
 
 
 def find_order(place: str, model: "TranslationModel", direction: str) -> Path:

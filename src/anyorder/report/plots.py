@@ -5,6 +5,7 @@
 Measures nothing by itself.
 """
 
+import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any, TypeGuard
 
 from anyorder.analysis.results import Analysis
 from anyorder.errors import InputError
+from anyorder.files import added_files
 
 MAIN_METRICS = (
     "kendall left-to-right",
@@ -95,18 +97,17 @@ def plot_all(
     """
     for name in formats:
         _check_format(name)
-    files: list[Path] = []
-    with _style():
+    names: list[str] = []
+    with _style(), added_files(Path(folder)) as partial:
         drawings = {"heatmaps": _draw_heat_maps, "figures": _draw_metrics, "jumps": _draw_jumps}
         for name, draw in drawings.items():
             figure = draw(_systems(analysis))
             if figure is None:
                 continue
-            Path(folder).mkdir(parents=True, exist_ok=True)
             for ending in formats:
-                files.append(Path(folder) / f"{name}.{ending}")
-                _save(figure, files[-1])
-    return files
+                names.append(f"{name}.{ending}")
+                _save(figure, partial / names[-1])
+    return [Path(folder) / name for name in names]
 
 
 def _plot(
@@ -121,7 +122,8 @@ def _plot(
         if figure is None:
             raise InputError("the analysis does not hold what this figure shows")
         if file is not None:
-            _save(figure, Path(file))
+            with added_files(Path(file).parent) as partial:
+                _save(figure, partial / Path(file).name)
     return figure
 
 
@@ -136,7 +138,11 @@ def _check_format(name: str) -> None:
 
 
 def _save(figure: Any, file: Path) -> None:
-    figure.savefig(file, dpi=300, metadata=_NO_DATE[file.suffix.removeprefix(".")])
+    """Drawn in memory first: matplotlib's own clean-up fails on a full disk."""
+    ending = file.suffix.removeprefix(".")
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=ending, dpi=300, metadata=_NO_DATE[ending])
+    file.write_bytes(drawn.getvalue())
 
 
 def _draw_heat_maps(systems: Sequence[Mapping[str, Any]]) -> Any:

@@ -1,0 +1,48 @@
+"""Results on disk: written whole or not at all, and checked when they are read. Knows nothing of what they hold.
+
+`output` writes files, `folders` folders, `locks` keeps writers apart, and `records` reads what may be damaged.
+"""
+
+from anyorder.files.folders import (
+    CHECKSUMS,
+    OLD,
+    added_files,
+    atomic_folder,
+    is_leftover,
+    read_whole,
+    recover_folder,
+    remove_leftovers,
+    replace_folder,
+    verify,
+)
+from anyorder.files.locks import lock_folder
+from anyorder.files.output import (
+    PARTIAL,
+    atomic_file,
+    cannot_write,
+    check_writable,
+    sha256,
+    write_json,
+    write_tensors,
+)
+
+__all__ = [
+    "CHECKSUMS",
+    "OLD",
+    "PARTIAL",
+    "added_files",
+    "atomic_file",
+    "atomic_folder",
+    "cannot_write",
+    "check_writable",
+    "is_leftover",
+    "lock_folder",
+    "read_whole",
+    "recover_folder",
+    "remove_leftovers",
+    "replace_folder",
+    "sha256",
+    "verify",
+    "write_json",
+    "write_tensors",
+]

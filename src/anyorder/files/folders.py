@@ -1,0 +1,209 @@
+"""A folder that appears whole or not at all, also after a power cut, and changes places with the one it replaces.
+
+While it is filled it lies beside its place, as files do. The exchange is a single step where the file system can do
+that, so a reader finds either the old folder or the new one, and `read_whole` never reads half of each.
+"""
+
+import ctypes
+import errno
+import os
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from anyorder.errors import InputError
+from anyorder.files.locks import is_at, lock_folder
+from anyorder.files.output import PARTIAL, cannot_write, sha256, sync_folder, write_json
+from anyorder.files.records import read_json
+
+OLD = ".old"
+"""Behind the name of a folder that is being replaced, where that takes two steps."""
+CHECKSUMS = "checksums.json"
+"""Lies in a folder written here: the SHA-256 of each of its files."""
+Result = TypeVar("Result")
+
+
+@contextmanager
+def atomic_folder(folder: Path, replace: bool = True, checksums: bool = True) -> Iterator[Path]:
+    """An empty folder to fill, which takes the place of `folder` when the block ends well and vanishes otherwise.
+
+    Args:
+        folder: The folder to write; its parents are made.
+        replace: Whether one that exists is replaced; otherwise it is an `InputError`.
+        checksums: Whether the checksums of its files are added, for `verify`.
+    """
+    recover_folder(folder)
+    if folder.exists() and not replace:
+        raise InputError(f"{folder}: already exists; remove it or choose another place")
+    with _partial_folder(folder) as partial:
+        yield partial
+        if checksums:
+            sums = {file.name: sha256(file) for file in sorted(partial.iterdir()) if file.is_file()}
+            write_json(partial / CHECKSUMS, sums)
+        _sync_tree(partial)
+        replace_folder(partial, folder)
+
+
+@contextmanager
+def added_files(folder: Path) -> Iterator[Path]:
+    """An empty folder to fill, whose files move into `folder` when the block ends well. Other files there stay."""
+    with _partial_folder(folder) as partial:
+        yield partial
+        _sync_tree(partial)
+        for file in sorted(partial.iterdir()):
+            folder.mkdir(exist_ok=True)
+            file.replace(folder / file.name)
+
+
+@contextmanager
+def _partial_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder beside `folder` that is locked by this process, and removed in the end if it is still there."""
+    partial = _beside(folder, PARTIAL)
+    with _writing(folder):
+        partial.mkdir(parents=True, exist_ok=True)
+    with lock_folder(partial, f"{folder}: another process is writing it"):
+        try:
+            with _writing(folder):
+                _empty(partial)
+                yield partial
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    """Turns the errors of a full or read-only disk into an `InputError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        raise cannot_write(place, error) from None
+
+
+_DISK_ERRORS = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR,
+    errno.ENAMETOOLONG, errno.ENOENT,
+}  # fmt: skip
+
+
+def replace_folder(new: Path, old: Path) -> None:
+    """Put `new` in the place of `old`, which then lies where `new` was or is removed."""
+    if not old.exists():
+        new.rename(old)
+    elif not _exchange(new, old):
+        aside = _beside(old, OLD)
+        shutil.rmtree(aside, ignore_errors=True)
+        old.rename(aside)
+        new.rename(old)
+        shutil.rmtree(aside)
+    sync_folder(old.parent)
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Let two folders change places in one step; False where the system cannot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if sys.platform == "linux" and hasattr(libc, "renameat2"):
+        here, exchange = -100, 2
+        failed = libc.renameat2(here, os.fsencode(a.absolute()), here, os.fsencode(b.absolute()), exchange)
+    elif sys.platform == "darwin" and hasattr(libc, "renamex_np"):
+        swap = 2
+        failed = libc.renamex_np(os.fsencode(a.absolute()), os.fsencode(b.absolute()), swap)
+    else:
+        return False
+    return not failed
+
+
+def _beside(folder: Path, ending: str) -> Path:
+    """The same place with something behind its name, also if it was given as `.` or `..`."""
+    path = Path(os.path.abspath(folder))
+    return path.with_name(path.name + ending) if path.name else path / ending
+
+
+def recover_folder(folder: Path) -> None:
+    """Bring back a folder whose replacement was killed between its two steps."""
+    aside = _beside(folder, OLD)
+    if aside.is_dir() and not folder.exists():
+        aside.rename(folder)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Finish in a folder what killed processes left: bring back what they were replacing, remove what is unfinished."""
+    for aside in folder.glob(f"*{OLD}"):
+        recover_folder(aside.with_name(aside.name.removesuffix(OLD)))
+    for pattern in (f"*{PARTIAL}", f"*{OLD}"):
+        for leftover in folder.glob(pattern):
+            if leftover.is_dir() and not leftover.is_symlink():
+                shutil.rmtree(leftover, ignore_errors=True)
+            else:
+                leftover.unlink(missing_ok=True)
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file or folder of this name is unfinished, or is being replaced."""
+    return name.endswith((PARTIAL, OLD))
+
+
+def read_whole(folder: Path, read: Callable[[Path], Result]) -> Result:
+    """What `read` makes of a folder. If the folder was replaced meanwhile, it is read again: never half of each."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:  # let `read` say what is wrong, but not if a replacement in two steps is under way
+            if _beside(folder, OLD).exists():
+                time.sleep(0.01)
+                continue
+            return read(folder)
+        try:  # while it is open, no other folder can have its number
+            result = read(folder)
+            if is_at(descriptor, folder):
+                return result
+        except (InputError, OSError):
+            if is_at(descriptor, folder):
+                raise
+        finally:
+            os.close(descriptor)
+        time.sleep(random.uniform(0, 0.001 * attempt))  # a writer without pause would win every time
+    raise InputError(f"{folder}: is being replaced all the time; try again")
+
+
+_ATTEMPTS = 100
+
+
+def verify(folder: Path, *names: str) -> None:
+    """An `InputError` for a file that is not what was written there.
+
+    A folder without checksums passes. A file that is missing is left to its reader.
+    """
+    file = folder / CHECKSUMS
+    if not file.exists():
+        return
+    sums = read_json(file)
+    for name in names:
+        if not (folder / name).is_file():
+            continue
+        if name not in sums:
+            raise InputError(f"{folder / name}: is not listed in {CHECKSUMS}, so it was not written with the others")
+        if sha256(folder / name) != sums[name]:
+            raise InputError(
+                f"{folder / name}: damaged, it does not match {CHECKSUMS} (remove that file if the change was meant)"
+            )
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+
+
+def _sync_tree(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        if path.is_dir():
+            sync_folder(path)
+        else:
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())

@@ -1,0 +1,49 @@
+"""Locks on files and folders. They end with the process that holds them, however it ends."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from anyorder.errors import InputError
+
+
+@contextmanager
+def lock_folder(folder: Path, message: str | None = None) -> Iterator[None]:
+    """Keep other processes out of a folder until the block ends or this process does; `message` is what they get."""
+    while True:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise InputError(f"{folder}: cannot be opened ({error.strerror})") from None
+        if not lock(descriptor):
+            os.close(descriptor)
+            raise InputError(message or f"{folder}: another process is working there")
+        if is_at(descriptor, folder):
+            break
+        os.close(descriptor)  # replaced after it was opened here
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def lock(descriptor: int) -> bool:
+    """Whether this process holds the file or folder now. Where the file system knows no locks, it does."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file or folder is the one at that path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
