@@ -19,6 +19,7 @@ COLUMNS = {
     "τ outer-in": ("kendall outer-in",),
     "τ left-to-right": ("kendall left-to-right",),
     "left-to-right (full stop may be first)": ("left-to-right share", "punctuation first share"),
+    "nearly left-to-right": ("nearly left-to-right share",),
     "adjacent": ("adjacent share",),
     "suffix last": ("suffix last share",),
     "constituent in consecutive steps": ("constituent sentence share",),

@@ -70,7 +70,10 @@ def summary_lines(scores: dict[str, list[float]]) -> list[str]:
 
 
 def p_value_lines(folder: Path, order: str) -> list[str]:
-    """The p-values of an order against the heuristic ones, in the columns of the first table."""
+    """The p-values of an order against the heuristic ones, in the columns of the first table.
+
+    The files hold those of version 0.1, which are one-sided.
+    """
     columns: list[dict[str, float]] = []
     for direction, split in COLUMNS:
         table = json.loads((folder / f"{split}.{direction}.confidence.json").read_text(encoding="utf-8"))
@@ -78,7 +81,7 @@ def p_value_lines(folder: Path, order: str) -> list[str]:
             columns += [
                 row["p_values"] for row in table["rows"] if row["order"] == order and row["max_length"] == limit
             ]
-    table = header(f"`{order}` against", LABELS)
+    table = header(f"`{order}` against, one-sided p", LABELS)
     for baseline in BASELINES:
         cells = [f"{column[baseline]:.3f}".removeprefix("0") for column in columns]
         table.append(f"| `{baseline}` | {' | '.join(cells)} |")

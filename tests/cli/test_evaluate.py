@@ -36,6 +36,11 @@ REFERENCES = [
     "Ein Satz mit Umlauten: schöne Grüße aus Köln!",
     "这是 一个 测试。",
     "He said: nothing happens in the house by the river today.",
+    "Prices rose by 3.5% in March, the bank reported.",
+    "Nobody knows why the bridge (built in 1931) was closed.",
+    "The minister's answer: we will see what the court decides.",
+    "In the evening the children went home along the river.",
+    "Das Haus am Fluss wurde im Mai 2004 verkauft.",
 ]
 
 
@@ -72,9 +77,11 @@ def test_scores_equal_sacrebleu_called_directly(
         direct = sacrebleu.corpus_bleu(texts(file), [REFERENCES], tokenize=tokenize or "13a")
         assert row["bleu"] == direct.score
         assert row["chrf"] == sacrebleu.corpus_chrf(texts(file), [REFERENCES]).score
-        assert (row["order"], row["max_length"], row["sentences"], row["seconds"]) == ("", None, 5, None)
+        assert (row["order"], row["max_length"], row["sentences"]) == ("", None, 10)
     assert table["rows"][0]["p_values"] == {}
-    assert 0 < table["rows"][1]["p_values"]["keep"] < 0.2
+    assert 0 < table["rows"][1]["p_values"]["keep"] < 0.05
+    difference = table["rows"][1]["differences"]["keep"]
+    assert difference["low"] < difference["bleu"] < difference["high"] < 0
     signature = Signature.parse(table["signature"])
     assert str(signature) == table["signature"]
     assert signature["bleu.tok"] == (tokenize or "13a")
@@ -88,11 +95,61 @@ def test_compressed_files_tables_and_the_first_sentences(folder: Path) -> None:
     options = ["--against", "a,b", "--table", folder / "t.md", "--json", folder / "out.json", "--limit", 3]
     assert run(folder, "--trajectories", *files, *options) == 0
     first, second = json.loads((folder / "out.json").read_text())["rows"]
-    assert (first["system"], first["sentences"], list(second["p_values"])) == ("a,b", 3, ["a,b"])
+    assert (first["system"], first["sentences"], second["p_values"]) == ("a,b", 3, {})
     assert first["bleu"] == sacrebleu.corpus_bleu(texts(folder / "keep.jsonl")[:3], [REFERENCES[:3]]).score
-    assert "| system | BLEU all | chrF | p |\n" in (folder / "t.md").read_text()
+    assert "| system | BLEU all | chrF |\n" in (folder / "t.md").read_text()
     assert run(folder, "--trajectories", *files, "--against", "drop,a,b") == 2  # commas separate names
     assert run(folder, "--trajectories", *files, "--against", "drop") == 0
+
+
+def test_the_same_command_writes_the_same_bytes(folder: Path) -> None:
+    files = [folder / "keep.jsonl", folder / "drop.jsonl"]
+    for name in ("one.json", "two.json"):
+        assert run(folder, "--trajectories", *files, "--test", "bootstrap", "--json", folder / name) == 0
+    assert (folder / "one.json").read_bytes() == (folder / "two.json").read_bytes()
+
+
+def test_several_references(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    others = [line.replace("a", "the") for line in REFERENCES]
+    second, short = folder / "second", folder / "short"
+    second.write_text("\n".join(others) + "\n", encoding="utf-8")
+    short.write_text("\n".join(others[:-1]) + "\n", encoding="utf-8")
+    command = ["evaluate", "--trajectories", f"{folder}/keep.jsonl", "--json", f"{folder}/out.json"]
+    assert main([*command, "--reference", f"{folder}/references", str(second)]) == 0
+    table = json.loads((folder / "out.json").read_text())
+    keep = texts(folder / "keep.jsonl")
+    assert table["rows"][0]["bleu"] == sacrebleu.corpus_bleu(keep, [REFERENCES, others]).score
+    assert table["rows"][0]["chrf"] == sacrebleu.corpus_chrf(keep, [REFERENCES, others]).score
+    assert Signature.parse(table["signature"])["bleu.nrefs"] == "2"
+    assert main([*command, "--reference", f"{folder}/references", str(second), "--limit", "4"]) == 0
+    table = json.loads((folder / "out.json").read_text())
+    assert table["rows"][0]["bleu"] == sacrebleu.corpus_bleu(keep[:4], [REFERENCES[:4], others[:4]]).score
+    capsys.readouterr()
+    assert main([*command, "--reference", f"{folder}/references", str(short)]) == 2
+    assert "references has 10 lines but" in capsys.readouterr().err
+    command[-1] = str(second)
+    assert main([*command, "--reference", f"{folder}/references", str(second)]) == 2
+    assert "would replace a file that is read" in capsys.readouterr().err
+
+
+def test_references_from_a_recipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = folder / "recipe.yaml"
+    for form in ("{}", "[{}]"):
+        trajectories, reference = form.format(folder / "keep.jsonl"), form.format(folder / "references")
+        recipe.write_text(f"trajectories: {trajectories}\nreference: {reference}\n")
+        assert main(["evaluate", "--config", str(recipe)]) == 0
+    recipe.write_text(f"trajectories: {folder}/keep.jsonl\nreference: [5, null]\n")
+    assert main(["evaluate", "--config", str(recipe)]) == 2
+    assert capsys.readouterr().err == "anyorder evaluate: 5: no such file\n"
+
+
+def test_one_sentence_is_too_few_for_a_test(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [folder / "keep.jsonl", folder / "drop.jsonl"]
+    assert run(folder, "--trajectories", *files, "--limit", 1, "--json", folder / "out.json") == 0
+    table = json.loads((folder / "out.json").read_text())
+    assert [row["p_values"] for row in table["rows"]] == [{}, {}]
+    assert table["notes"] == ["1 sentence is too few for a significance test (at least 10): no p-values."]
+    assert table["notes"][0] in capsys.readouterr().out.replace("\n", "")
 
 
 @pytest.mark.parametrize(
@@ -111,11 +168,13 @@ def test_compressed_files_tables_and_the_first_sentences(folder: Path) -> None:
         (["--tokenize", "moses"], "--tokenize moses: needs the text processing of a model"),
         (["--tokenize", "14a"], "unknown tokenizer '14a': did you mean '13a'?"),
         (["--against", "drop"], "--against 'drop': is not one of the systems (keep)"),
+        (["--timings", "{}/times.json"], "--timings is for decoding"),
         (["--samples", "3"], "--samples 3: expected a number of at least 20"),
+        (["--samples", "99999999999999999999"], "and at most 1000000"),
         (["--limit", "0"], "--limit 0: expected a number of at least 1"),
         (["--table", "{}/t.doc"], "t.doc: expected a name that ends in .tex or .md"),
         (["--json", "{}/keep.jsonl"], "would replace a file that is read"),
-        (["--reference", "{}/decode.py"], "keep has 5 sentences but there are"),
+        (["--reference", "{}/decode.py"], "keep has 10 sentences but there are"),
     ],
 )
 def test_wrong_input(folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str) -> None:

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
+import sacrebleu
 from rich.console import Console
 
 from anyorder.data.vocabulary import Vocabulary
@@ -12,7 +13,7 @@ from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.signature import Signature
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
-from anyorder.evaluation.bleu import corpus_bleu, corpus_chrf
+from anyorder.evaluation.bleu import corpus_bleu, corpus_chrf, multi_bleu
 from anyorder.evaluation.evaluate import Evaluation, evaluate
 from anyorder.evaluation.evaluate_orders import HEURISTIC_ORDERS, evaluate_orders
 from anyorder.report.table_data import evaluation_table
@@ -58,7 +59,7 @@ def test_rows_are_what_translating_and_scoring_gives(translator: Translator) -> 
         trajectories = translator.translate(sources, "de-en", row.order, length="gold", references=references)
         hypotheses = [" ".join(trajectory.words) for trajectory in trajectories]
         assert row.bleu == round(corpus_bleu(hypotheses, translator.words(references, "en")), 4)
-        assert row.chrf == round(corpus_chrf([trajectory.text for trajectory in trajectories], references), 4)
+        assert row.chrf == round(corpus_chrf([[trajectory.text for trajectory in trajectories]], [references])[0], 4)
         assert row.system == row.order
         assert row.seconds is not None
         assert row.seconds > 0
@@ -91,9 +92,16 @@ def test_a_sentence_is_decoded_once_for_all_limits(translator: Translator, monke
 def test_json_has_the_agreed_format(translator: Translator) -> None:
     table = scores(translator, ORDERS[:2], against=["margin"])
     record = table.as_json()
-    assert set(record) == {"signature", "direction", "rows"}
-    fields = {"system", "order", "max_length", "sentences", "bleu", "chrf", "p_values", "seconds"}
+    assert record == scores(translator, ORDERS[:2], against=["margin"]).as_json()  # times are apart
+    assert set(record) == {"signature", "direction", "rows", "notes", "lines"}
+    fields = {"system", "order", "max_length", "sentences", "bleu", "chrf", "p_values", "p_values_holm", "differences"}
     assert set(record["rows"][0]) == fields
+    timings = table.timings()["rows"]
+    assert [(row["system"], row["max_length"], row["sentences"]) for row in timings] == [
+        ("left-to-right", None, 30),
+        ("margin", None, 30),
+    ]
+    assert all(row["seconds"] > 0 for row in timings)
     assert set(record["rows"][0]["p_values"]) == {"margin"}
     assert record["rows"][1]["p_values"] == {}
     assert record["direction"] == "de-en"
@@ -117,9 +125,40 @@ def test_several_orders_to_compare_with(translator: Translator) -> None:
         for row, other in zip(together.rows, alone.rows, strict=True):
             assert set(row.p_values) == set(ORDERS) - {row.order}
             assert row.p_values.get(baseline) == other.p_values.get(baseline)
-    (table,) = render_tables(evaluation_table(together), 160)
+    assert evaluation_table(together).notes[0].endswith("p: two-sided p-value, with Holm's correction for 3 baselines.")
+    (table,) = render_tables(evaluation_table(together), 200)
     headings = [str(column.header).replace("\n", "") for column in table.columns]
     assert [heading for heading in headings if heading.startswith("p")] == [f"p{order}" for order in ORDERS]
+
+
+def test_several_references(translator: Translator) -> None:
+    sources, first = SOURCES[:8], REFERENCES[:8]
+    second = [f"{text[:-1]} today." for text in first]
+    trajectories = translator.translate(sources, "de-en", "margin", length="gold", references=first)
+    words = [" ".join(trajectory.words) for trajectory in trajectories]
+    expected = {
+        "moses": multi_bleu().corpus_score(words, [translator.words(one, "en") for one in (first, second)]),
+        "13a": sacrebleu.corpus_bleu([trajectory.text for trajectory in trajectories], [first, second]),
+    }
+    for tokenize, bleu in expected.items():
+        table = evaluate_orders(translator, sources, [first, second], "de-en", ["margin"], tokenize=tokenize)
+        assert table.rows[0].bleu == round(bleu.score, 4)
+        assert Signature.parse(table.signature)["bleu.nrefs"] == "2"
+    with pytest.raises(InputError, match="sources has 32 sentences but references has 31"):
+        evaluate_orders(translator, SOURCES, [REFERENCES, REFERENCES[1:]], "de-en", ORDERS)
+
+
+def test_too_few_sentences_within_a_limit(translator: Translator) -> None:
+    limit = sorted(longer_sides(translator))[3]
+    table = scores(translator, ORDERS[:2], limit, None)
+    assert [bool(row.p_values) for row in table.rows] == [False, False, False, True]
+    assert table.notes == [
+        f"≤{limit}: {table.rows[0].sentences} sentences are too few for a significance test (at least 10): no p-values."
+    ]
+    shown = evaluation_table(table)
+    assert shown.notes[1:] == table.notes
+    headings = {group: [column.heading for column in columns] for group, columns in shown.groups.items()}
+    assert headings == {f"≤{limit}": ["BLEU", "chrF", "sent/s"], "all": ["BLEU", "chrF", "Δ", "p", "sent/s"]}
 
 
 def test_all_heuristic_orders_by_default(translator: Translator) -> None:
@@ -139,7 +178,7 @@ def test_numbers_are_shown_whole_in_any_width(translator: Translator, width: int
     assert "…" not in shown
     assert max(map(len, shown.splitlines())) <= width
     for row in result.rows:
-        for number in (f"{row.bleu:.2f}", f"{row.chrf:.1f}", *(f"{value:.3f}" for value in row.p_values.values())):
+        for number in (f"{row.bleu:.2f}", f"{row.chrf:.1f}", *(f"{value:.3f}" for value in row.p_values_holm.values())):
             assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", shown)
 
 
@@ -153,10 +192,30 @@ def test_names_are_not_markup(translator: Translator) -> None:
 
 def test_sentences_beyond_the_limit_may_be_longer_than_the_model(translator: Translator) -> None:
     sources, references = zip(*PAIRS[:5], ("Hund " * 90, "dog"), strict=True)
-    table = evaluate_orders(translator, sources, references, "de-en", ["margin"], [60])
-    assert table.rows[0].sentences == 5
-    with pytest.raises(InputError, match=r"a.de, line 6: \d+ subwords, the model has room for 62"):
-        evaluate_orders(translator, sources, references, "de-en", ["margin"], names=("a.de", "a.en"))
+    table = evaluate_orders(translator, sources, references, "de-en", ["margin"], [60], strict=True)
+    assert (table.rows[0].sentences, table.lines) == (5, [])
+    with pytest.raises(InputError, match=r"a.de, line 6: 90 subwords, the model has room for 62"):
+        evaluate_orders(translator, sources, references, "de-en", ["margin"], names=("a.de", "a.en"), strict=True)
+
+
+def test_pairs_longer_than_the_model_are_scored_in_parts(translator: Translator) -> None:
+    long = ("Der Hund sieht. " * 20, "The dog sees. " * 20)
+    sources, references = zip(*PAIRS[:5], long, ("Hund", "dog " * 70), ("", "x"), strict=True)
+    table = evaluate_orders(translator, sources, references, "de-en", ["uniform"], samples=20)
+    assert [(line.line, line.scored) for line in table.lines] == [(6, True), (7, True), (8, False)]
+    assert table.lines[0].note.startswith("source split into 2 parts")
+    assert table.lines[1].note == "length clipped to 62 of the reference's 70 subwords"
+    assert table.lines[2].note == "empty source"
+    trajectories = translator.translate(sources, "de-en", "uniform", length="gold", references=references)[:7]
+    assert trajectories[5].length == len(translator.model.encode(references[5:6], "en")[0])
+    hypotheses = [" ".join(trajectory.words) for trajectory in trajectories]
+    assert table.rows[0].sentences == 7
+    assert table.rows[0].bleu == round(corpus_bleu(hypotheses, translator.words(references[:7], "en")), 4)
+    with pytest.raises(InputError, match=r"more.en, line 2: holds control characters"):
+        evaluate_orders(
+            translator, sources[:2], [references[:2], ["a", "\x00b"]], "de-en", ["uniform"],
+            names=("a.de", "a.en", "more.en"), strict=True,
+        )  # fmt: skip
 
 
 def test_impossible_requests(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,29 +5,32 @@ from pathlib import Path
 import pytest
 
 from anyorder.errors import InputError
-from anyorder.evaluation.evaluate import Evaluation, Score
+from anyorder.evaluation.evaluate import Difference, Evaluation, Score
 from anyorder.report.table_data import Cell, Column, TableData, evaluation_table
 from anyorder.report.table_export import check_table_file, format_tables
 
+DIFFERENCES = [Difference(-1.188, -1.71, -0.67), Difference(0.371, -0.004, 0.73)]
 ROWS = [
-    Score("left-to-right", "left-to-right", 30, 1724, 22.529, 49.503, {"margin": 0.001}, 2.0),
-    Score("margin", "margin", 30, 1724, 23.717, 50.46, {}, 2.0),
-    Score("learned:a_b", "learned:a_b", 30, 1724, 24.088, 50.4, {"margin": 0.043}, 2.0),
-]
-TABLE = evaluation_table(Evaluation("order:*|version:1", "de-en", ROWS), speed=False)
+    Score("left-to-right", "left-to-right", 30, 1724, 22.529, 49.503, {"margin": 0.0001}, {"margin": 0.0001}, {"margin": DIFFERENCES[0]}, 2.0),
+    Score("margin", "margin", 30, 1724, 23.717, 50.46, seconds=2.0),
+    Score("learned:a_b", "learned:a_b", 30, 1724, 24.088, 50.4, {"margin": 0.043}, {"margin": 0.086}, {"margin": DIFFERENCES[1]}, 2.0),
+]  # fmt: skip
+TABLE = evaluation_table(Evaluation("order:*|version:1", "de-en", ROWS, ["A note."]), speed=False)
 
 
 def test_latex() -> None:
     assert format_tables([TABLE], Path("a.tex"), ["order:*|version:1"]).splitlines() == [
         r"% order:*|version:1",
-        r"% de-en, p-values against margin (≤30: 1,724 sentences)",
-        r"\begin{tabular}{lrrr}",
+        r"% de-en, compared with margin (≤30: 1,724 sentences)",
+        r"% Δ: difference in BLEU with half of its 95% interval; p: two-sided p-value.",
+        r"% A note.",
+        r"\begin{tabular}{lrrrr}",
         r"\toprule",
-        r"order & BLEU $\le$30 & chrF & $p$ \\",
+        r"order & BLEU $\le$30 & chrF & $\Delta$ & $p$ \\",
         r"\midrule",
-        r"left-to-right & 22.53 & 49.5 & 0.001 \\",
-        r"margin & 23.72 & 50.5 & -- \\",
-        r"learned:a\_b & \textbf{24.09} & 50.4 & 0.043 \\",
+        r"left-to-right & 22.53 & 49.5 & $-$1.19\,$\pm$\,.52 & $<$0.001 \\",
+        r"margin & 23.72 & 50.5 & -- & -- \\",
+        r"learned:a\_b & \textbf{24.09} & 50.4 & +0.37\,$\pm$\,.37 & 0.086 \\",
         r"\bottomrule",
         r"\end{tabular}",
     ]
@@ -35,13 +38,17 @@ def test_latex() -> None:
 
 def test_markdown() -> None:
     assert format_tables([TABLE], Path("a.md"), ["order:*|--x"]).splitlines() == [
-        "de-en, p-values against margin (≤30: 1,724 sentences)",
+        "de-en, compared with margin (≤30: 1,724 sentences)",
         "",
-        "| order | BLEU ≤30 | chrF | p |",
-        "| --- | ---: | ---: | ---: |",
-        "| left-to-right | 22.53 | 49.5 | 0.001 |",
-        "| margin | 23.72 | 50.5 | – |",
-        r"| learned:a\_b | **24.09** | 50.4 | 0.043 |",
+        "| order | BLEU ≤30 | chrF | Δ | p |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| left-to-right | 22.53 | 49.5 | -1.19 ± .52 | <0.001 |",
+        "| margin | 23.72 | 50.5 | – | – |",
+        r"| learned:a\_b | **24.09** | 50.4 | +0.37 ± .37 | 0.086 |",
+        "",
+        "Δ: difference in BLEU with half of its 95% interval; p: two-sided p-value.",
+        "",
+        "A note.",
         "",
         "<!-- order:*|- -x -->",
     ]
@@ -62,7 +69,7 @@ def test_names_headings_and_spreads() -> None:
 
 
 def test_the_best_is_bold_after_rounding() -> None:
-    near = [Score("a", "a", None, 9, 23.1548, 50.0, {}, 1.0), Score("b", "b", None, 9, 23.1518, 50.0, {}, 1.0)]
+    near = [Score("a", "a", None, 9, 23.1548, 50.0), Score("b", "b", None, 9, 23.1518, 50.0)]
     (bleu, *_), *_ = evaluation_table(Evaluation("", "de-en", near)).groups.values()
     assert bleu.cells == [Cell("23.15", best=True), Cell("23.15", best=True)]
     (bleu, *_), *_ = evaluation_table(Evaluation("", "de-en", near[:1])).groups.values()

@@ -4,18 +4,20 @@ import json as json_format
 from pathlib import Path
 
 from anyorder import progress
-from anyorder.cli.common import check_apart, open_translator, output_file
-from anyorder.data.corpus import read_lines, read_parallel
+from anyorder.cli.common import check_apart, open_translator, output_file, print_note
+from anyorder.data.corpus import read_parallel
+from anyorder.data.lines import LineReport
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.trajectory import check_systems, read_systems
 from anyorder.device import Device
 from anyorder.errors import InputError, check_number
-from anyorder.evaluation.evaluate import Evaluation
+from anyorder.evaluation.evaluate import Evaluation, check_test
 from anyorder.evaluation.evaluate import evaluate as evaluate_systems
 from anyorder.evaluation.evaluate_orders import default_orders, evaluate_orders
-from anyorder.evaluation.significance import Test
+from anyorder.evaluation.significance import SAMPLES, Test
 from anyorder.models.storage import find
 from anyorder.orders import make_order, split_orders
+from anyorder.registry import is_count
 from anyorder.report.table_data import evaluation_table
 from anyorder.report.table_export import check_table_file, format_tables
 from anyorder.report.terminal import render_tables
@@ -25,9 +27,9 @@ from anyorder.translator import Translator
 def evaluate(
     model: str | None = None,
     direction: str | None = None,
-    trajectories: list[str] | None = None,
+    trajectories: list[str] | str | None = None,
     source: Path | None = None,
-    reference: Path | None = None,
+    reference: list[str] | str | None = None,
     orders: str | None = None,
     max_length: str | None = None,
     length: str | None = None,
@@ -37,10 +39,12 @@ def evaluate(
     batch_tokens: int | None = None,
     tokenize: str | None = None,
     limit: int | None = None,
+    strict: bool = False,
     against: str | None = None,
-    test: Test = "bootstrap",
-    samples: int = 1000,
+    test: Test = "randomization",
+    samples: int = SAMPLES,
     json: Path | None = None,
+    timings: Path | None = None,
     table: Path | None = None,
 ) -> None:
     """Score orders on a test set.
@@ -48,14 +52,14 @@ def evaluate(
     Either decodes a test set with a model (--model, --direction) in several orders, or scores trajectories that were
     written before (--trajectories, --reference), by anyorder or by another program. BLEU of decoded orders is what
     multi-bleu.perl prints: case-sensitive, on Moses words, subwords joined. BLEU of trajectories is sacreBLEU's on
-    their text. chrF is sacreBLEU's chrF2 on plain text, and p-values are sacreBLEU's paired tests on that BLEU.
+    their text. chrF is sacreBLEU's chrF2 on plain text. Significance tests are paired and two-sided, on that BLEU.
 
     Args:
         model: A bundled model (de-en), a folder, or a hub id.
         direction: Source and target language, such as de-en.
         trajectories: Files to score instead, one trajectory a line (plain, .gz, .xz); each file is one system.
         source: Sentences to translate (plain, .gz, .xz); the sample bundled with the model if not given.
-        reference: Their reference translations.
+        reference: Their reference translations; several files for several references of each sentence.
         orders: Names separated by commas; all heuristic orders, and the model's learned one, if not given.
         max_length: Length limits in subwords, both sides, such as 20,30,none; none if not given.
         length: How the target's length is found: gold (if not given), predicted, candidates:N, table:N or fixed:N.
@@ -66,23 +70,28 @@ def evaluate(
         tokenize: Tokens of BLEU: a tokenizer of sacreBLEU (13a, intl, zh, char, none, ...), or moses. If not given,
             moses with a model and 13a for trajectories.
         limit: Use only the first so many sentences.
+        strict: Stop with an error at the first pair that is left out (a side is empty) or not translated as it is (too
+            long, control characters, invalid UTF-8). Without it these are counted, and named in the JSON.
         against: Orders (or systems) that p-values compare with, separated by commas; the first one if not given.
-        test: bootstrap (paired bootstrap resampling) or randomization (paired approximate randomization).
-        samples: Resamplings of the test; at least 20, or no p-value could fall below 0.05.
+        test: randomization (paired approximate randomization) or bootstrap (paired bootstrap resampling).
+        samples: Resamplings of the test, 20 to 1,000,000; with fewer no p-value could fall below 0.05.
         json: Also write the table to this file.
+        timings: Write how long decoding took to this file, apart from the results.
         table: Also write it for a paper: a file .tex (LaTeX, with booktabs) or .md (Markdown).
     """
     check_number("limit", limit, at_least=1)
+    check_test(test, samples)
     check_table_file(table)
-    files = [Path(name) for name in trajectories or ()]
-    check_apart({"--json": json, "--table": table}, [source, reference, *files])
-    with output_file(json) as file, output_file(table) as paper:
+    files, references = _files(trajectories), _files(reference)
+    check_apart({"--json": json, "--table": table, "--timings": timings}, [source, *references, *files])
+    with output_file(json) as file, output_file(table) as paper, output_file(timings) as times:
         if trajectories is not None:
             _refuse_with_trajectories(
                 model=model, direction=direction, source=source, orders=orders, max_length=max_length, length=length,
-                schedule=schedule, seed=seed, device=device, batch_tokens=batch_tokens,
+                schedule=schedule, seed=seed, device=device, batch_tokens=batch_tokens, timings=timings,
+                strict=strict or None,
             )  # fmt: skip
-            result = _score_files(files, reference, tokenize or "13a", limit, against, test, samples)
+            result = _score_files(files, references, tokenize or "13a", limit, against, test, samples)
         else:
             if model is None or direction is None:
                 raise InputError("give --model and --direction to decode, or --trajectories to score what was decoded")
@@ -93,29 +102,49 @@ def evaluate(
                 batch_tokens=batch_tokens,
             )
             result = _score_orders(
-                model, direction, source, reference, orders, max_length or "none", config, device or "auto",
-                tokenize or "moses", limit, against, test, samples,
+                model, direction, source, references, orders, max_length or "none", config, device or "auto",
+                tokenize or "moses", limit, strict, against, test, samples,
             )  # fmt: skip
         if file:
             file.write(json_format.dumps(result.as_json(), indent=2) + "\n")
+        if times:
+            times.write(json_format.dumps(result.timings(), indent=2) + "\n")
         if paper and table:
             paper.write(format_tables([evaluation_table(result, speed=False)], table, [result.signature]))
     if progress.is_main_process():
         screen = progress.Screen()
-        for part in render_tables(evaluation_table(result), screen.width):
+        shown = evaluation_table(result)
+        for part in render_tables(shown, screen.width):
             screen.print(part)
+        for note in shown.notes:
+            screen.print(note, highlight=False, markup=False)
         screen.print(result.signature, highlight=False, markup=False, soft_wrap=True)
+    report = LineReport()
+    for line in result.lines:
+        report.add(line)
+    print_note("evaluate", report.summary("scored"))
 
 
 evaluate.positionals = {  # type: ignore[attr-defined]
     "--trajectories": {
         "nargs": "+",
-        "type": str,
         "default": None,
         "metavar": "FILE",
         "help": "files to score instead, one trajectory a line (plain, .gz, .xz); each file is one system",
-    }
+    },
+    "--reference": {
+        "nargs": "+",
+        "default": None,
+        "metavar": "FILE",
+        "help": "their reference translations; several files for several references of each sentence",
+    },
 }
+
+
+def _files(given: list[str] | str | None) -> list[Path]:
+    """The files of an option that takes several; a recipe may name one without making a list of it."""
+    names = [] if given is None else given if isinstance(given, list) else [given]
+    return [Path(str(name)) for name in names]
 
 
 def _refuse_with_trajectories(**options: object) -> None:
@@ -126,42 +155,44 @@ def _refuse_with_trajectories(**options: object) -> None:
 
 def _score_files(
     files: list[Path],
-    reference: Path | None,
+    references: list[Path],
     tokenize: str,
     limit: int | None,
     against: str | None,
     test: Test,
     samples: int,
 ) -> Evaluation:
-    if reference is None:
+    if not references:
         raise InputError("--trajectories needs --reference")
     if tokenize == "moses":
         raise InputError("moses: needs the text processing of a model (--model)", "tokenize")
     systems = read_systems(files)
-    references = list(read_lines(reference))
-    check_systems(systems, references)
+    lines = [list(lines) for lines in zip(*read_parallel(references), strict=True)]
+    for one in lines:
+        check_systems(systems, one)
     first = {name: trajectories[:limit] for name, trajectories in systems.items()}
     # A file's name may hold a comma.
     baselines = [] if against is None else [against] if against in systems else against.split(",")
-    return evaluate_systems(first, references[:limit], tokenize, baselines, test, samples)
+    return evaluate_systems(first, [one[:limit] for one in lines], tokenize, baselines, test, samples)
 
 
 def _score_orders(
     model: str,
     direction: str,
     source: Path | None,
-    reference: Path | None,
+    references: list[Path],
     orders: str | None,
     max_length: str,
     config: DecodingConfig,
     device: Device,
     tokenize: str,
     limit: int | None,
+    strict: bool,
     against: str | None,
     test: Test,
     samples: int,
 ) -> Evaluation:
-    if (source is None) != (reference is None):
+    if (source is None) != (not references):
         raise InputError("--source and --reference go together")
     names = None if orders is None else split_orders(orders)
     baselines = [] if against is None else split_orders(against)
@@ -169,17 +200,18 @@ def _score_orders(
         make_order(name)
     limits = [_parse_limit(part) for part in max_length.split(",")]
     translator = open_translator(model, device)
-    if source is None or reference is None:
-        source, reference = _sample(translator, model, direction)
-    pairs = list(read_parallel((source, reference)))[:limit]
-    if not pairs:
+    if source is None:
+        source, *references = _sample(translator, model, direction)
+    lines = list(read_parallel((source, *references), "strict" if strict else "replace"))[:limit]
+    if not lines:
         raise InputError(f"{source}: is empty")
+    sources, *targets = (list(column) for column in zip(*lines, strict=True))
     names = names or default_orders(translator, direction)
-    with progress.bar("decoding", len(pairs) * len(names), "sentences") as bar:
+    with progress.bar("decoding", len(lines) * len(names), "sentences") as bar:
         return evaluate_orders(
             translator,
-            [text for text, _ in pairs],
-            [text for _, text in pairs],
+            sources,
+            targets,
             direction,
             names,
             limits,
@@ -188,7 +220,8 @@ def _score_orders(
             baselines,
             test,
             samples,
-            names=(str(source), str(reference)),
+            names=(str(source), *map(str, references)),
+            strict=strict,
             on_progress=bar.advance,
         )
 
@@ -204,6 +237,6 @@ def _sample(translator: Translator, model: str, direction: str) -> tuple[Path, P
 def _parse_limit(text: str) -> int | None:
     if text.strip() == "none":
         return None
-    if not text.strip().isdecimal() or int(text) < 1:
+    if not is_count(text.strip()):
         raise InputError(f"'{text}': expected a whole number from 1, or none", "max_length")
     return int(text)

@@ -16,9 +16,10 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], metric: BL
     return float((metric or multi_bleu()).corpus_score(list(hypotheses), [list(references)]).score)
 
 
-def corpus_chrf(texts: Sequence[str], references: Sequence[str]) -> float:
-    """chrF2 of a test set, 0 to 100, on plain text."""
-    return float(CHRF().corpus_score(list(texts), [list(references)]).score)
+def corpus_chrf(systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> list[float]:
+    """chrF2 of each system's texts, 0 to 100, on plain text; each set of references has one per sentence."""
+    metric = CHRF(references=references)
+    return [float(metric.corpus_score(texts, None).score) for texts in systems]
 
 
 def sentence_bleu(text: str, reference: str) -> float:

@@ -1,18 +1,38 @@
 """Score systems: trajectories and references in, one row per system out. Never decodes and knows no model."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any, get_args
 
+from anyorder.data.lines import LineNote
 from anyorder.decoding.trajectory import Trajectory, check_systems
-from anyorder.errors import InputError, check_number
-from anyorder.evaluation.bleu import corpus_bleu, corpus_chrf
+from anyorder.errors import InputError, check_number, unknown
+from anyorder.evaluation.bleu import corpus_chrf
+from anyorder.evaluation.references import References, reference_sets
 from anyorder.evaluation.scorers import SacreBLEUScorer, Scorer
-from anyorder.evaluation.significance import Test, p_values
+from anyorder.evaluation.significance import (
+    MAX_SAMPLES,
+    MIN_SAMPLES,
+    MIN_SENTENCES,
+    SAMPLES,
+    SEED,
+    Comparison,
+    Test,
+    compare,
+    holm,
+)
+from anyorder.evaluation.sufficient_statistics import bleu_of_sums, corpus_score, sentence_statistics
 from anyorder.evaluation.systems import Systems, common_order, common_signature, common_task, name_systems
 
-MIN_SAMPLES = 20
-"""With fewer resamplings no p-value could fall below 0.05."""
+
+@dataclass(frozen=True)
+class Difference:
+    """A system's BLEU less a baseline's, with a 95% interval (percentiles of paired bootstrap samples)."""
+
+    bleu: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -27,10 +47,23 @@ class Score:
     sentences: int
     bleu: float
     chrf: float
-    p_values: dict[str, float]
-    """Against each baseline, by its name; not against itself."""
+    p_values: dict[str, float] = field(default_factory=dict)
+    """Two-sided, against each baseline, by its name; not against itself. Empty if there are too few sentences."""
+    p_values_holm: dict[str, float] = field(default_factory=dict)
+    """The same after Holm's correction for comparing with several baselines."""
+    differences: dict[str, Difference] = field(default_factory=dict)
+    """From each baseline, by its name."""
     seconds: float | None = None
     """Time spent decoding these sentences; None if the trajectories were given."""
+
+    def rounded(self, digits: int) -> "Score":
+        """With BLEU, chrF and the differences in BLEU rounded."""
+        differences = {
+            name: Difference(*(round(value, digits) for value in (one.bleu, one.low, one.high)))
+            for name, one in self.differences.items()
+        }
+        bleu, chrf = round(self.bleu, digits), round(self.chrf, digits)
+        return replace(self, bleu=bleu, chrf=chrf, differences=differences)
 
 
 @dataclass(frozen=True)
@@ -42,18 +75,32 @@ class Evaluation:
     direction: str
     """The task that the trajectories record; empty if they record none."""
     rows: list[Score]
+    notes: list[str] = field(default_factory=list)
+    """What a reader of the table should know, one sentence each."""
+    lines: list[LineNote] = field(default_factory=list)
+    """The lines of the test set that were left out or not translated as they are."""
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Everything but the time it took: the same evaluation gives the same record."""
+        record = asdict(self)
+        for row in record["rows"]:
+            del row["seconds"]
+        return record
+
+    def timings(self) -> dict[str, Any]:
+        """The time that decoding took, row by row."""
+        names = ("system", "max_length", "sentences", "seconds")
+        rows = [{name: getattr(row, name) for name in names} for row in self.rows]
+        return {"signature": self.signature, "direction": self.direction, "rows": rows}
 
 
 def evaluate(
     systems: Systems | Sequence[Trajectory],
-    references: Sequence[str],
+    references: References,
     tokenize: str | Scorer = "13a",
     against: Sequence[str] = (),
-    test: Test = "bootstrap",
-    samples: int = 1000,
+    test: Test = "randomization",
+    samples: int = SAMPLES,
 ) -> Evaluation:
     """Score systems that translated the same sentences.
 
@@ -63,47 +110,56 @@ def evaluate(
 
     Args:
         systems: Trajectories by the name of their system, or those of a single system.
-        references: One plain reference per sentence.
+        references: One plain reference per sentence. With several references per sentence, a list of such lists:
+            `[[first of sentence 1, first of sentence 2, ...], [second of sentence 1, ...]]`, as sacreBLEU takes them.
         tokenize: The tokenizer of sacreBLEU that BLEU uses (`13a`, `zh`, `char`, `intl`, `none`, ...), or a `Scorer`.
         against: Names of the systems that p-values compare with; the first system if none is named.
-        test: `bootstrap` (paired bootstrap resampling) or `randomization` (paired approximate randomization).
-        samples: Resamplings of the test, at least 20.
+        test: `randomization` (paired approximate randomization) or `bootstrap` (paired bootstrap resampling), both
+            two-sided. Fewer than 10 sentences are not tested, and a note says so.
+        samples: Resamplings of the test and of the intervals, 20 to 1,000,000.
     """
     systems = name_systems(systems)
-    count = check_systems(systems, references)
+    sets = reference_sets(references)
+    count = min(check_systems(systems, one) for one in sets)
     scorer = SacreBLEUScorer(tokenize) if isinstance(tokenize, str) else tokenize
     baselines = check_against(against, list(systems))
-    check_number("samples", samples, at_least=MIN_SAMPLES)
-    expected = scorer.references(references)
-    hypotheses = {name: scorer.hypotheses(trajectories) for name, trajectories in systems.items()}
-    p_by_system: dict[str, dict[str, float]] = {name: {} for name in systems}
-    for baseline in baselines:
-        others = [name for name in systems if name != baseline]
-        found = p_values(
-            hypotheses[baseline],
-            [hypotheses[name] for name in others],
-            expected,
-            test,
-            samples,
-            metric=scorer.metric(warn=False),
+    check_test(test, samples)
+    metric = scorer.metric()
+    texts = [[trajectory.text for trajectory in trajectories] for trajectories in systems.values()]
+    chrf = dict(zip(systems, corpus_chrf(texts, sets), strict=True))
+    hypotheses = [scorer.hypotheses(trajectories) for trajectories in systems.values()]
+    counted = sentence_statistics(metric, hypotheses, [scorer.references(one) for one in sets])
+    statistics = dict(zip(systems, counted, strict=True))
+    comparisons: Mapping[str, Mapping[str, Comparison]] = {name: {} for name in systems}
+    notes = []
+    if count >= MIN_SENTENCES:
+        comparisons = compare(statistics, baselines, partial(bleu_of_sums, metric), test, samples)
+    elif len(systems) > 1:
+        few = "1 sentence is" if count == 1 else f"{count} sentences are"
+        notes.append(f"{few} too few for a significance test (at least {MIN_SENTENCES}): no p-values.")
+    rows = []
+    for name, trajectories in systems.items():
+        p_values = {baseline: found.p_value for baseline, found in comparisons[name].items()}
+        rows.append(
+            Score(
+                system=name,
+                order=common_order(trajectories),
+                max_length=None,
+                sentences=count,
+                bleu=corpus_score(metric, statistics[name]),
+                chrf=chrf[name],
+                p_values=p_values,
+                p_values_holm=holm(p_values),
+                differences={
+                    baseline: Difference(found.difference, found.low, found.high)
+                    for baseline, found in comparisons[name].items()
+                },
+            )
         )
-        for name, value in zip(others, found, strict=True):
-            p_by_system[name][baseline] = value
-    rows = [
-        Score(
-            system=name,
-            order=common_order(trajectories),
-            max_length=None,
-            sentences=count,
-            bleu=corpus_bleu(hypotheses[name], expected, scorer.metric()),
-            chrf=corpus_chrf([trajectory.text for trajectory in trajectories], references),
-            p_values=p_by_system[name],
-        )
-        for name, trajectories in systems.items()
-    ]
-    signature = common_signature(systems).with_settings("bleu.", **scorer.settings())
-    signature = signature.with_settings(test=test, samples=samples, against=",".join(baselines))
-    return Evaluation(str(signature), common_task(systems), rows)
+    signature = common_signature(systems).with_settings("bleu.", **scorer.settings(len(sets)))
+    signature = signature.with_settings(test=test, sides=2, samples=samples)
+    signature = signature.with_settings("test.", seed=SEED).with_settings(against=",".join(baselines))
+    return Evaluation(str(signature), common_task(systems), rows, notes)
 
 
 def check_against(against: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -112,3 +168,10 @@ def check_against(against: Sequence[str], names: Sequence[str]) -> list[str]:
         if name not in names:
             raise InputError(f"'{name}': is not one of the systems ({', '.join(names)})", "against")
     return list(dict.fromkeys(against)) or [names[0]]
+
+
+def check_test(test: str, samples: int) -> None:
+    """An `InputError` for a test that does not exist, or for too few or too many samples."""
+    if test not in get_args(Test):
+        raise unknown("test", test, get_args(Test))
+    check_number("samples", samples, at_least=MIN_SAMPLES, at_most=MAX_SAMPLES)

@@ -6,15 +6,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from anyorder.data.lines import LineNote, Problem, clean_line, is_empty, join_notes, refuse
 from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.sentence import Sentence, encode_sentences
 from anyorder.decoding.trajectory import Trajectory
-from anyorder.errors import InputError, check_number
-from anyorder.evaluation.evaluate import MIN_SAMPLES, Evaluation, Score, check_against, evaluate
+from anyorder.errors import InputError
+from anyorder.evaluation.evaluate import Evaluation, Score, check_against, check_test, evaluate
+from anyorder.evaluation.references import References, reference_sets
 from anyorder.evaluation.scorers import MosesScorer, SacreBLEUScorer, Scorer
-from anyorder.evaluation.significance import Test
+from anyorder.evaluation.significance import SAMPLES, Test
 from anyorder.orders import Order
 from anyorder.orders.storage import default_order
-from anyorder.translator import Sentence, Translator
+from anyorder.translator import Translator
 
 HEURISTIC_ORDERS = (
     "left-to-right",
@@ -37,27 +40,31 @@ DIGITS = 4
 def evaluate_orders(
     translator: Translator,
     sources: Sequence[str],
-    references: Sequence[str],
+    references: References,
     direction: str,
     orders: Sequence[str | Order] | None = None,
     max_lengths: Sequence[int | None] = (None,),
     config: DecodingConfig | None = None,
     tokenize: str | Scorer = "moses",
     against: Sequence[str] = (),
-    test: Test = "bootstrap",
-    samples: int = 1000,
-    names: tuple[str, str] = ("sources", "references"),
+    test: Test = "randomization",
+    samples: int = SAMPLES,
+    names: Sequence[str] = ("sources", "references"),
+    strict: bool = False,
     on_progress: Callable[[int], None] = lambda sentences: None,
 ) -> Evaluation:
     """Decode a test set in several orders and score each within every length limit.
 
     A limit selects the pairs with at most so many subwords on both sides. A sentence is decoded once, however many
-    limits it is within. Pairs with an empty side are left out.
+    limits it is within. Pairs with an empty side are left out. A source that the model has no room for is split, see
+    `Translator.translate`; with the length rule `gold` each part gets a share of the reference's length, as far as
+    there is room. `Evaluation.lines` names all of these.
 
     Args:
         translator: The model; see `anyorder.load`.
         sources: Plain sentences to translate.
-        references: One plain reference per source.
+        references: One plain reference per source, or several lists of them; see `evaluate`. The first list gives the
+            gold lengths and is the one that length limits look at.
         direction: Source and target language, such as `de-en`.
         orders: The orders to compare; all heuristic ones, and the model's learned one, if not given.
         max_lengths: Length limits in subwords; None for no limit.
@@ -66,42 +73,45 @@ def evaluate_orders(
         against: Orders that p-values compare with; the first one if none is named.
         test: See `evaluate`.
         samples: See `evaluate`.
-        names: What messages call sources and references.
+        names: What messages call sources and references, such as files.
+        strict: Whether a pair that is left out or not translated as it is is an `InputError`.
         on_progress: Called with the number of sentences that were decoded since the last call.
     """
-    if len(sources) != len(references):
-        raise InputError(f"{names[0]} has {len(sources):,} sentences but {names[1]} has {len(references):,}")
+    sets = reference_sets(references)
+    for one in sets:
+        if len(sources) != len(one):
+            raise InputError(f"{names[0]} has {len(sources):,} sentences but {names[1]} has {len(one):,}")
     by_name = _named(orders if orders is not None else default_orders(translator, direction))
     check_against(against, list(by_name))
-    check_number("samples", samples, at_least=MIN_SAMPLES)
+    check_test(test, samples)
     config = config or DecodingConfig(length="gold")
     configs = {name: replace(config, order=order) for name, order in by_name.items()}
     for order_config in configs.values():
         order_config.bind(translator.model, direction)  # a learned order that does not exist is refused before decoding
-    pairs = _encode(translator, direction, sources, references)
-    scorer = _scorer(tokenize, dict(zip(references, pairs.reference_words, strict=True)))
+    pairs = _encode(translator, direction, sources, sets, config.length == "gold")
+    scorer = _scorer(tokenize, pairs.words)
     limits = sorted(set(max_lengths) or {None}, key=lambda limit: (limit is None, limit))
     within = {limit: _within(pairs, limit, names) for limit in limits}
-    _check_room(translator, pairs, within[limits[-1]], names)
+    lines = _line_notes(pairs, set(within[limits[-1]]))
+    if strict:
+        for line in lines:
+            refuse(pairs.problems[line.line - 1], line.line, _names_by_side(names, len(sets)))
     decoded = {
         name: _decode_by_limit(translator, pairs.sentences, direction, order_config, within, on_progress)
         for name, order_config in configs.items()
     }
     rows: list[Score] = []
+    notes: list[str] = []
     for limit, indices in within.items():
         systems = {name: [order.trajectories[i] for i in indices] for name, order in decoded.items()}
-        scored = evaluate(systems, [references[i] for i in indices], scorer, against, test, samples)
+        expected = [[one[i] for i in indices] for one in pairs.references]
+        scored = evaluate(systems, expected, scorer, against, test, samples)
         rows += [
-            replace(
-                row,
-                max_length=limit,
-                bleu=round(row.bleu, DIGITS),
-                chrf=round(row.chrf, DIGITS),
-                seconds=round(decoded[row.system].seconds[limit], 3),
-            )
+            replace(row.rounded(DIGITS), max_length=limit, seconds=round(decoded[row.system].seconds[limit], 3))
             for row in scored.rows
         ]
-    return Evaluation(scored.signature, direction, rows)
+        notes += [note if limit is None else f"≤{limit}: {note}" for note in scored.notes]
+    return Evaluation(scored.signature, direction, rows, notes, lines)
 
 
 def default_orders(translator: Translator, direction: str) -> list[str]:
@@ -115,7 +125,12 @@ class _Pairs:
     """An encoded test set."""
 
     sentences: list[Sentence]
-    reference_words: list[str]
+    references: list[list[str]]
+    """The lists of references as they are scored."""
+    words: dict[str, str]
+    """The Moses words of every reference."""
+    problems: list[tuple[Problem, ...]]
+    """Why a pair is not scored as it is."""
     longer_side: np.ndarray
     """(pairs,) int64: subwords of the longer side; the largest integer where a side is empty."""
 
@@ -147,39 +162,53 @@ def _scorer(tokenize: str | Scorer, words: dict[str, str]) -> Scorer:
     return SacreBLEUScorer(tokenize) if isinstance(tokenize, str) else tokenize
 
 
-def _encode(translator: Translator, direction: str, sources: Sequence[str], references: Sequence[str]) -> _Pairs:
-    source_language, target_language = translator.direction_languages(direction)
-    encode = translator.model.vocabulary.encode
-    source_ids = [np.array(ids, np.int64) for ids in encode(translator.words(sources, source_language))]
-    reference_words = translator.words(references, target_language)
-    lengths = [len(ids) for ids in encode(reference_words)]
-    return _Pairs(
-        [Sentence(*pair) for pair in zip(sources, source_ids, lengths, strict=True)],
-        reference_words,
-        np.array(
-            [
-                max(len(ids), length) if len(ids) and length else _EMPTY
-                for ids, length in zip(source_ids, lengths, strict=True)
-            ],
-            np.int64,
-        ),
-    )
+def _encode(
+    translator: Translator, direction: str, sources: Sequence[str], sets: Sequence[Sequence[str]], is_gold: bool
+) -> _Pairs:
+    _, target = translator.direction_languages(direction)
+    cleaned = [[clean_line(text, _side(k)) for text in one] for k, one in enumerate(sets)]
+    references = [[text for text, _ in one] for one in cleaned]
+    words = {text: line for one in references for text, line in zip(one, translator.words(one, target), strict=True)}
+    encoded = translator.model.vocabulary.encode([words[text] for text in references[0]])
+    lengths = [len(ids) for ids in encoded]
+    sentences = encode_sentences(translator.model, sources, direction, lengths if is_gold else None)
+    problems = []
+    longer_side = np.full(len(sources), _EMPTY, np.int64)
+    for i, (sentence, length) in enumerate(zip(sentences, lengths, strict=True)):
+        empty = () if length else (is_empty(_side(0)),)
+        problems.append((*sentence.problems, *empty, *(problem for one in cleaned for problem in one[i][1])))
+        if length and len(sentence.ids):
+            longer_side[i] = max(len(sentence.ids), length)
+    return _Pairs(sentences, references, words, problems, longer_side)
 
 
-def _within(pairs: _Pairs, limit: int | None, names: tuple[str, str]) -> list[int]:
+def _side(reference: int) -> str:
+    """What notes call a list of references."""
+    return "reference" if reference == 0 else f"reference {reference + 1}"
+
+
+def _names_by_side(names: Sequence[str], references: int) -> dict[str, str]:
+    """What errors call each side; lists of references that have no name go by the last one."""
+    return {"source": names[0], **{_side(k): names[min(k + 1, len(names) - 1)] for k in range(references)}}
+
+
+def _line_notes(pairs: _Pairs, used: set[int]) -> list[LineNote]:
+    """The pairs that are left out or not scored as they are. One beyond every length limit was not asked for."""
+    empty = set(np.flatnonzero(pairs.longer_side == _EMPTY).tolist())
+    return [
+        LineNote(i + 1, join_notes(problems), scored=i in used)
+        for i, problems in enumerate(pairs.problems)
+        if problems and (i in used or i in empty)
+    ]
+
+
+def _within(pairs: _Pairs, limit: int | None, names: Sequence[str]) -> list[int]:
     """The numbers of the pairs within a limit."""
     found = np.flatnonzero(pairs.longer_side <= (_EMPTY - 1 if limit is None else limit)).tolist()
     if not found:
         missing = "text" if limit is None else f"at most {limit} subwords"
-        raise InputError(f"{' and '.join(names)}: no pair has {missing} on both sides")
+        raise InputError(f"{' and '.join(names[:2])}: no pair has {missing} on both sides")
     return found
-
-
-def _check_room(translator: Translator, pairs: _Pairs, indices: Sequence[int], names: tuple[str, str]) -> None:
-    """An `InputError` for the first pair that has more subwords than the model has positions."""
-    sentences, lines = [pairs.sentences[i] for i in indices], [i + 1 for i in indices]
-    translator.check_lengths([len(sentence.ids) for sentence in sentences], lines, names[0])
-    translator.check_lengths([sentence.reference_length or 0 for sentence in sentences], lines, names[1])
 
 
 def _decode_by_limit(

@@ -17,8 +17,8 @@ class Scorer(ABC):
     """The tokens that BLEU counts, as the signature names them (`bleu.tok`)."""
 
     @abstractmethod
-    def metric(self, warn: bool = True) -> BLEU:
-        """sacreBLEU's metric; with `warn` it complains about hypotheses that look tokenized."""
+    def metric(self) -> BLEU:
+        """sacreBLEU's metric."""
 
     @abstractmethod
     def hypotheses(self, trajectories: Sequence[Trajectory]) -> list[str]:
@@ -26,12 +26,12 @@ class Scorer(ABC):
 
     @abstractmethod
     def references(self, references: Sequence[str]) -> list[str]:
-        """Plain references, as the metric takes them."""
+        """One plain reference per sentence, as the metric takes them."""
 
-    def settings(self) -> dict[str, str]:
-        """sacreBLEU's own signature, by key."""
+    def settings(self, references: int = 1) -> dict[str, str]:
+        """sacreBLEU's own signature, by key, with so many references per sentence."""
         metric = self.metric()
-        metric.corpus_score(["a"], [["a"]])  # before this sacreBLEU does not know the number of references
+        metric.corpus_score(["a"], [["a"]] * references)  # before this sacreBLEU does not know their number
         parts = (part.partition(":") for part in str(metric.get_signature()).split("|"))
         return {**{key: value for key, _, value in parts}, "tok": self.name}
 
@@ -49,9 +49,9 @@ class SacreBLEUScorer(Scorer):
         self.name = tokenize
         self.metric()
 
-    def metric(self, warn: bool = True) -> BLEU:
+    def metric(self) -> BLEU:
         try:
-            return BLEU(tokenize=self.name, force=not warn)
+            return BLEU(tokenize=self.name)
         except (ImportError, OSError, RuntimeError) as error:  # some tokenizers need packages or models of their own
             raise InputError(f"'{self.name}': {' '.join(str(error).split())}", "tokenize") from None
 
@@ -74,7 +74,7 @@ class MosesScorer(Scorer):
     def __init__(self, split_words: Callable[[Sequence[str]], list[str]]):
         self._split_words = split_words
 
-    def metric(self, warn: bool = True) -> BLEU:
+    def metric(self) -> BLEU:
         return multi_bleu()
 
     def hypotheses(self, trajectories: Sequence[Trajectory]) -> list[str]:

@@ -1,56 +1,141 @@
-"""Is the difference real: sacreBLEU's own paired tests between systems that translated the same sentences."""
+"""Is the difference real: two-sided paired tests between systems that translated the same sentences.
 
-import math
-import os
-from collections.abc import Sequence
+Takes statistics of sentences and a score of their sums, so it knows neither BLEU nor text.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from sacrebleu.metrics import BLEU
-from sacrebleu.significance import PairedTest
+import numpy as np
+from numpy.typing import NDArray
 
-from anyorder.evaluation.bleu import multi_bleu
+from anyorder.evaluation.resampling import draw_bootstrap, draw_swaps
 
-Test = Literal["bootstrap", "randomization"]
+Test = Literal["randomization", "bootstrap"]
+SEED = 12345
+SAMPLES = 10_000
+MIN_SAMPLES = 20
+"""With fewer resamplings no p-value could fall below 0.05."""
+MAX_SAMPLES = 1_000_000
+MIN_SENTENCES = 10
+"""With fewer sentences there is no test: with five, no p-value of a two-sided test could fall below 0.05."""
+_TIE = 1e-9
+"""Scores that are closer are equal: they were rounded differently."""
+
+SumScore = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""From summed statistics (..., K) to scores (...)."""
 
 
-def p_values(
-    baseline: Sequence[str],
-    others: Sequence[Sequence[str]],
-    references: Sequence[str],
-    test: Test = "bootstrap",
-    samples: int = 1000,
-    seed: int = 12345,
-    metric: BLEU | None = None,
-) -> list[float]:
-    """The p-value of every other system's BLEU against the baseline's; `multi_bleu` if no metric is given.
+@dataclass(frozen=True)
+class Comparison:
+    """A system against a baseline."""
 
-    Systems with the same score get 1. sacreBLEU counts the resamplings that lie beyond the observed difference; if
-    they are all zero, too, none does, and it would report its smallest p-value.
+    difference: float
+    """The system's score less the baseline's."""
+    low: float
+    high: float
+    """A 95% interval of the difference: percentiles of paired bootstrap samples."""
+    p_value: float
+    """Two-sided."""
+
+
+def compare(
+    statistics: Mapping[str, NDArray[np.int64]],
+    baselines: Sequence[str],
+    score: SumScore,
+    test: Test = "randomization",
+    samples: int = SAMPLES,
+    seed: int = SEED,
+) -> dict[str, dict[str, Comparison]]:
+    """Every system against every baseline but itself: comparisons by system, then by baseline.
+
+    All pairs see the same draws, so a comparison does not depend on which other systems there are.
+
+    Args:
+        statistics: (sentences, K) for each system, by name; any row sum of a resampled test set can be scored.
+        baselines: Names of systems to compare with.
+        score: See `SumScore`.
+        test: `randomization`: outputs of the two systems are swapped at random, sentence by sentence; the p-value is
+            the share of swaps whose absolute difference is at least the observed one. `bootstrap`: test sets are drawn
+            with replacement; the p-value is the share of them whose difference is at least as far from the observed
+            one as that is from zero. Both count the observed test set as one of the samples.
+        samples: Resamplings.
+        seed: Of the draws.
     """
-    different = [list(hypotheses) for hypotheses in others if list(hypotheses) != list(baseline)]
-    if not different:
-        return [1.0] * len(others)
-    seed_before = os.environ.get("SACREBLEU_SEED")
-    os.environ["SACREBLEU_SEED"] = str(seed)  # the only way that sacreBLEU takes a seed
-    try:
-        systems = [("baseline", list(baseline))]
-        systems += [(f"system {i}", hypotheses) for i, hypotheses in enumerate(different)]
-        paired = PairedTest(
-            systems,
-            {"BLEU": metric or multi_bleu()},
-            [list(references)],
-            test_type={"bootstrap": "bs", "randomization": "ar"}[test],
-            n_samples=samples,
-        )
-        _, results = paired()
-    finally:
-        if seed_before is None:
-            del os.environ["SACREBLEU_SEED"]
-        else:
-            os.environ["SACREBLEU_SEED"] = seed_before
-    of_baseline, *of_others = results["BLEU"]
-    found = iter(
-        1.0 if math.isclose(result.score, of_baseline.score, abs_tol=1e-9) else float(result.p_value)
-        for result in of_others
-    )
-    return [1.0 if list(hypotheses) == list(baseline) else next(found) for hypotheses in others]
+    names = list(statistics)
+    pairs = [(name, baseline) for name in names for baseline in baselines if name != baseline]
+    sums = _Sums(statistics)
+    observed = {name: float(score(total)) for name, total in sums.totals.items()}
+    differences = {(name, other): observed[name] - observed[other] for name, other in pairs}
+    resampled = _bootstrap_scores(sums, score, samples, seed) if pairs else {}
+    if test == "randomization":
+        extreme = _count_swaps(sums, differences, score, samples, seed)
+    else:
+        extreme = {
+            (name, other): int((np.abs(resampled[name] - resampled[other] - value) >= abs(value) - _TIE).sum())
+            for (name, other), value in differences.items()
+        }
+    found: dict[str, dict[str, Comparison]] = {name: {} for name in names}
+    for (name, other), value in differences.items():
+        low, high = np.quantile(resampled[name] - resampled[other], (0.025, 0.975)).tolist()
+        p_value = (1 + extreme[name, other]) / (1 + samples)
+        found[name][other] = Comparison(value, low, high, p_value)
+    return found
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Holm's correction for several comparisons.
+
+    >>> holm({"a": 0.04, "b": 0.01, "c": 0.03})
+    {'a': 0.06, 'b': 0.03, 'c': 0.06}
+    """
+    corrected: dict[str, float] = {}
+    largest = 0.0
+    for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
+        corrected[name] = largest
+    return {name: corrected[name] for name in p_values}
+
+
+class _Sums:
+    """Sums of the statistics of all systems, over all sentences and over resampled ones."""
+
+    def __init__(self, statistics: Mapping[str, NDArray[np.int64]]):
+        self._columns = np.concatenate(list(statistics.values()), axis=1).astype(np.float64)
+        self._width = self._columns.shape[1] // len(statistics)
+        self._starts = {name: i * self._width for i, name in enumerate(statistics)}
+        self.sentences = len(self._columns)
+        self.totals = self._split(self._columns.sum(0))
+
+    def weighted(self, weights: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """(samples, K) by system, for (samples, sentences) weights. Whole numbers, so the sums are exact."""
+        return self._split(weights @ self._columns)
+
+    def _split(self, sums: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        return {
+            name: np.ascontiguousarray(sums[..., start : start + self._width]) for name, start in self._starts.items()
+        }
+
+
+def _bootstrap_scores(sums: _Sums, score: SumScore, samples: int, seed: int) -> dict[str, NDArray[np.float64]]:
+    """(samples,) scores of each system on the same resampled test sets."""
+    blocks = [
+        {name: score(sample) for name, sample in sums.weighted(counts).items()}
+        for counts in draw_bootstrap(sums.sentences, samples, seed)
+    ]
+    return {name: np.concatenate([block[name] for block in blocks]) for name in sums.totals}
+
+
+def _count_swaps(
+    sums: _Sums, differences: Mapping[tuple[str, str], float], score: SumScore, samples: int, seed: int
+) -> dict[tuple[str, str], int]:
+    """How many random swaps leave at least the observed difference between the systems of each pair."""
+    extreme = dict.fromkeys(differences, 0)
+    for swaps in draw_swaps(sums.sentences, samples, seed):
+        swapped = sums.weighted(swaps)
+        for (name, other), value in differences.items():
+            first = swapped[name] + sums.totals[other] - swapped[other]
+            second = sums.totals[name] + sums.totals[other] - first
+            extreme[name, other] += int((np.abs(score(first) - score(second)) >= abs(value) - _TIE).sum())
+    return extreme

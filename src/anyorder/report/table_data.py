@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anyorder.analysis.order_metrics import LABELS
+from anyorder.analysis.order_labels import LABELS
 from anyorder.analysis.results import Analysis, Metric
-from anyorder.evaluation.evaluate import Evaluation
+from anyorder.evaluation.evaluate import Difference, Evaluation
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class TableData:
     names: Sequence[str]
     groups: Mapping[str, Sequence[Column]]
     """By what their columns have in common, such as a length limit."""
+    notes: Sequence[str] = ()
+    """Sentences below the table."""
     last_is_random: bool = False
     """Whether the last row is what random orders give."""
 
@@ -55,9 +57,11 @@ def evaluation_table(evaluation: Evaluation, speed: bool = True) -> TableData:
             Column("chrF", [Cell(f"{score.chrf:.1f}") for score in scores]),
         ]
         for baseline in baselines:
-            values = (score.p_values.get(baseline) for score in scores)
-            cells = [Cell("–" if value is None else f"{value:.3f}") for value in values]
-            group.append(Column("p", cells, "" if len(baselines) == 1 else baseline))
+            if not any(baseline in score.p_values for score in scores):
+                continue  # too few sentences for a test
+            detail = "" if len(baselines) == 1 else baseline
+            group.append(Column("Δ", [_difference_cell(score.differences.get(baseline)) for score in scores], detail))
+            group.append(Column("p", [_p_cell(score.p_values_holm.get(baseline)) for score in scores], detail))
         if speed and any(score.seconds for score in scores):
             speeds = [Cell(f"{score.sentences / score.seconds:,.0f}" if score.seconds else "") for score in scores]
             group.append(Column("sent/s", speeds))
@@ -65,10 +69,29 @@ def evaluation_table(evaluation: Evaluation, speed: bool = True) -> TableData:
     counts = "; ".join(
         f"{_limit_text(limit)}: {_count_text(rows[systems[0], limit].sentences, 'sentence')}" for limit in limits
     )
-    compared = f"p-values against {', '.join(baselines)}" if baselines else ""
+    compared = f"compared with {', '.join(baselines)}" if baselines else ""
     title = ", ".join(filter(None, [evaluation.direction, compared]))
     fresh = all(row.system == row.order for row in evaluation.rows)
-    return TableData(f"{title} ({counts})".lstrip(), "order" if fresh else "system", systems, groups)
+    notes = [*([_comparison_note(len(baselines))] if baselines else []), *evaluation.notes]
+    return TableData(f"{title} ({counts})".lstrip(), "order" if fresh else "system", systems, groups, notes)
+
+
+def _difference_cell(difference: Difference | None) -> Cell:
+    if difference is None:
+        return Cell("–")
+    half_width = (difference.high - difference.low) / 2
+    return Cell(f"{difference.bleu:+.2f}", f"{half_width:.2f}".removeprefix("0"))
+
+
+def _p_cell(value: float | None) -> Cell:
+    if value is None:
+        return Cell("–")
+    return Cell("<0.001" if value < 0.001 else f"{value:.3f}")
+
+
+def _comparison_note(baselines: int) -> str:
+    correction = f", with Holm's correction for {baselines} baselines" if baselines > 1 else ""
+    return f"Δ: difference in BLEU with half of its 95% interval; p: two-sided p-value{correction}."
 
 
 _SHOWN: dict[str, dict[str, str]] = {
@@ -85,6 +108,7 @@ _SHOWN: dict[str, dict[str, str]] = {
     },
     "nearness to left-to-right": {
         "left-to-right share": "exactly",
+        "nearly left-to-right share": "nearly",
         "punctuation first share": "end first",
         "local ar-ness@1": "local@1",
         "local ar-ness@2": "local@2",

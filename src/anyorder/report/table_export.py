@@ -29,9 +29,8 @@ def _latex(tables: Sequence[TableData], notes: Sequence[str]) -> str:
         if table.last_is_random:
             lines.insert(-1, "\\midrule")
         body = "\n".join(["\\toprule", *lines, "\\bottomrule"])
-        parts.append(
-            f"% {_on_one_line(table.title)}\n\\begin{{tabular}}{{l{'r' * len(columns)}}}\n{body}\n\\end{{tabular}}\n"
-        )
+        comments = "".join(f"% {_on_one_line(text)}\n" for text in (table.title, *table.notes))
+        parts.append(f"{comments}\\begin{{tabular}}{{l{'r' * len(columns)}}}\n{body}\n\\end{{tabular}}\n")
     return "".join(f"% {_on_one_line(note)}\n" for note in notes) + "\n".join(parts)
 
 
@@ -51,7 +50,7 @@ def _latex_cell(cell: Cell) -> str:
 
 _LATEX = {
     "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "$<$", ">": "$>$",
-    "≤": "$\\le$", "τ": "$\\tau$", "–": "--", "|": "\\textbar{}",
+    "≤": "$\\le$", "τ": "$\\tau$", "Δ": "$\\Delta$", "–": "--", "|": "\\textbar{}",
     **{mark: f"\\{mark}" for mark in "&%$#_{}"},
     **{mark: f"{{{mark}}}" for mark in "[]*"},  # at the start of a row they would be an argument of the line before
 }  # fmt: skip
@@ -75,7 +74,8 @@ def _markdown(tables: Sequence[TableData], notes: Sequence[str]) -> str:
         for row, name in enumerate(table.names):
             cells = (_markdown_cell(column.cells[row]) for column in columns)
             lines.append(_markdown_line([_markdown_text(name), *cells]))
-        parts.append("\n".join([_markdown_text(table.title), "", *lines, ""]))
+        below = [line for note in table.notes for line in (_markdown_text(note), "")]
+        parts.append("\n".join([_markdown_text(table.title), "", *lines, "", *below]))
     comments = (re.sub(r"-(?=[->])", "- ", _on_one_line(note)) for note in notes)  # "-->" would end one
     return "\n".join(parts) + "".join(f"\n<!-- {comment} -->\n" for comment in comments)
 
