@@ -11,11 +11,13 @@ from anyorder.decoding.callbacks import Step
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.lengths import DEFAULT_LENGTH, make_length
 from anyorder.decoding.revision import Revision, RevisionState
+from anyorder.decoding.sentence import Sentence
 from anyorder.decoding.signature import Signature
+from anyorder.decoding.state import Hypothesis
 from anyorder.errors import InputError
 from anyorder.models.length import LengthTable
 from anyorder.orders import ORDERS, Order, State
-from anyorder.translator import Sentence, Translator
+from anyorder.translator import Translator
 from tests.conftest import tiny, toy_pairs
 
 PAIRS = toy_pairs(12, seed=3)
@@ -147,9 +149,29 @@ def test_the_seed_matters_to_uniform_alone(translator: Translator) -> None:
     assert steps("margin", 1) == steps("margin", 2)
 
 
-def test_too_long_a_sentence_is_named(translator: Translator) -> None:
-    with pytest.raises(InputError, match=r"input, line 2: \d+ subwords, the model has room for 62"):
-        translator.translate([SOURCES[0], "Hund " * 80], "de-en")
+def test_too_long_a_sentence_is_split_or_truncated(translator: Translator) -> None:
+    sources = [SOURCES[0], "Hund " * 80, "Hund " * 40 + ". " + "Hund " * 30, "H\ud800nd"]
+    alone, truncated, split, surrogate = translator.translate(sources, "de-en", "uniform", length="fixed:5")
+    assert [alone] == translator.translate(SOURCES[:1], "de-en", "uniform", length="fixed:5")
+    assert (truncated.note, truncated.length) == ("source truncated to 62 of 80 subwords", 5)
+    assert (split.note, split.length) == ("source split into 2 parts", 10)
+    assert (surrogate.source, surrogate.note) == ("H\ufffdnd", "invalid UTF-8 in source became U+FFFD")
+    for trajectory in (truncated, split, surrogate):
+        assert anyorder.Trajectory.from_json(trajectory.to_json()) == trajectory
+    assert '"note"' not in alone.to_json()
+    with pytest.raises(InputError, match=r"input, line 2: 80 subwords, the model has room for 62"):
+        translator.translate(sources, "de-en", strict=True)
+    with pytest.raises(InputError, match=r"sentence 2 has 80 subwords, the model has room for 62"):
+        translator.encode(sources, "de")
+
+
+def test_no_word_goes_on_in_the_next_part(translator: Translator) -> None:
+    ids = translator.model.vocabulary.encode(["Hund"])[0]
+    piece = next(i for i in range(ids[0]) if translator.model.to_tokens([i])[0].endswith("@@"))
+    part = Hypothesis(np.array([*ids, piece]), np.arange(1, len(ids) + 2), np.zeros(len(ids) + 1))
+    trajectory = translator._trajectory(Sentence("", np.array(ids)), [part, part], "de-en", "margin", "")
+    [unfinished] = translator.model.to_tokens([piece])
+    assert trajectory.words == ["Hund", unfinished.removesuffix("@@")] * 2
 
 
 @pytest.mark.parametrize("name", ["golden", "gold:2", "candidates:0", "candidates:x", "table:-1", ""])
@@ -241,3 +263,12 @@ def test_public_names_are_there() -> None:
         assert getattr(anyorder, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = anyorder.nothing
+
+
+def test_probabilities_that_are_not_numbers(vocabulary: Vocabulary) -> None:
+    """Weights may be finite and yet too large."""
+    model = tiny(vocabulary)
+    with torch.no_grad():
+        model.transformer.tokens.weight.mul_(1e38)
+    with pytest.raises(InputError, match="its probabilities are not numbers"):
+        Translator(model).translate(["Hund"], "de-en", "margin", length="fixed:2")

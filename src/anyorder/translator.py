@@ -3,19 +3,23 @@ explorer and validation."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from anyorder.data.lines import clean_line, join_notes, refuse
+from anyorder.data.subwords import CONTINUES
+from anyorder.data.text import separator
 from anyorder.decoding.callbacks import TOP_K, Step, step_callback
 from anyorder.decoding.config import AUTO, BoundDecoding, DecodingConfig
 from anyorder.decoding.distributed import decode_distributed
 from anyorder.decoding.lengths import DEFAULT_LENGTH
+from anyorder.decoding.parts import join_hypotheses
 from anyorder.decoding.revision import Revision
 from anyorder.decoding.schedules import Schedule
+from anyorder.decoding.sentence import Sentence, encode_sentences
 from anyorder.decoding.state import Hypothesis
 from anyorder.decoding.trajectory import Trajectory, Write
 from anyorder.device import inference_dtype, resolve_device
@@ -25,17 +29,6 @@ from anyorder.orders import Order
 
 CHUNK = 4096
 """Sentences that are decoded before the first of them is handed out: sorted by length they fill batches well."""
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """One sentence to translate, encoded."""
-
-    text: str
-    ids: np.ndarray
-    """Subwords, without delimiters."""
-    reference_length: int | None = None
-    """Subwords of its reference, for the length rule `gold`."""
 
 
 def load(name: str | Path, device: str | torch.device = "auto") -> "Translator":
@@ -74,11 +67,16 @@ class Translator:
         revision: str | Revision = "none",
         on_step: Callable[[Step], None] | None = None,
         top_k: int = TOP_K,
+        strict: bool = False,
     ) -> list[Trajectory]:
         """Translate sentences.
 
+        A sentence that cannot be translated as it is never stops the others, and its trajectory has a `note`. An empty
+        one gives an empty translation. One that the model has no room for is split into sentences, or else clauses,
+        that are translated on their own; a clause that does not fit either is truncated.
+
         Args:
-            texts: Plain sentences, or one. An empty one gives an empty translation.
+            texts: Plain sentences, or one.
             direction: Source and target language, such as `de-en`.
             order: Which position is filled next, by name (`margin`, `outer-in:stride=2`) or as an `Order`; the model's
                 learned order if not given, or `margin` where it has none.
@@ -88,8 +86,10 @@ class Translator:
             seed: For random orders.
             batch_tokens: Target tokens under way together; results do not depend on it.
             revision: Which filled positions are masked again after a step.
-            on_step: Called for every sentence and step with what was filled and the top candidates.
+            on_step: Called for every sentence and step with what was filled and the top candidates. If a sentence was
+                split, positions and steps are those of a part.
             top_k: Number of candidates at each masked position.
+            strict: Whether a sentence that cannot be translated as it is is an `InputError`.
         """
         texts = [texts] if isinstance(texts, str) else texts
         if isinstance(references, str):
@@ -97,7 +97,7 @@ class Translator:
         if references is not None and len(references) != len(texts):
             raise InputError(f"{len(texts)} sentences but {len(references)} references")
         config = DecodingConfig(AUTO if order is None else order, schedule, revision, length, seed, batch_tokens)
-        return list(self.stream(texts, direction, config, references, on_step=on_step, top_k=top_k))
+        return list(self.stream(texts, direction, config, references, on_step=on_step, top_k=top_k, strict=strict))
 
     def stream(
         self,
@@ -110,6 +110,7 @@ class Translator:
         top_k: int = TOP_K,
         source_name: str = "input",
         reference_name: str = "reference",
+        strict: bool = False,
     ) -> Iterator[Trajectory]:
         """Translate any number of sentences in bounded memory.
 
@@ -123,48 +124,49 @@ class Translator:
             top_k: See `translate`.
             source_name: What messages call the sentences, such as a file.
             reference_name: What messages call the references.
+            strict: See `translate`.
         """
-        source, target = self.model.languages(direction)
-        sentences = self._sentences(texts, references, source, target, source_name, reference_name)
-        return self.decode(sentences, direction, config or DecodingConfig(), on_progress, on_step, top_k)
+        config = config or DecodingConfig()
+        names = {"source": source_name, "reference": reference_name}
+        sentences = self._read(texts, references, direction, config.length == "gold", names, strict)
+        return self.decode(sentences, direction, config, on_progress, on_step, top_k)
 
-    def _sentences(
+    def _read(
         self,
         texts: Iterable[str],
         references: Iterable[str] | None,
-        source: str,
-        target: str,
-        source_name: str,
-        reference_name: str,
+        direction: str,
+        is_gold: bool,
+        names: dict[str, str],
+        strict: bool,
     ) -> Iterator[Sentence]:
         """Sentences encoded a chunk at a time; an `InputError` if there are not as many references."""
+        _, target = self.direction_languages(direction)
         lines, line = iter(texts), 1
         reference_lines = None if references is None else iter(references)
         while chunk := list(islice(lines, CHUNK)):
-            lengths: list[int | None] = [None] * len(chunk)
+            lengths = None
             if reference_lines is not None:
-                held = list(islice(reference_lines, len(chunk)))
+                held = [clean_line(text, "reference")[0] for text in islice(reference_lines, len(chunk))]
                 if len(held) < len(chunk):
-                    raise InputError(f"{source_name} has more lines than {reference_name}")
-                lengths = [len(ids) for ids in self.encode(held, target, reference_name, line)]
-            for text, ids, length in zip(chunk, self.encode(chunk, source, source_name, line), lengths, strict=True):
-                yield Sentence(text, ids, length)
+                    raise InputError(f"{names['source']} has more lines than {names['reference']}")
+                lengths = [len(ids) for ids in self.model.encode(held, target)] if is_gold else None
+            for number, sentence in enumerate(encode_sentences(self.model, chunk, direction, lengths), start=line):
+                if strict:
+                    refuse(sentence.problems, number, names)
+                yield sentence
             line += len(chunk)
         if reference_lines is not None and next(reference_lines, None) is not None:
-            raise InputError(f"{source_name} has fewer lines than {reference_name}")
+            raise InputError(f"{names['source']} has fewer lines than {names['reference']}")
 
-    def encode(self, texts: Sequence[str], language: str, name: str = "input", first_line: int = 1) -> list[np.ndarray]:
-        """Subword ids of plain sentences; an `InputError` names the line that the model has no room for."""
+    def encode(self, texts: Sequence[str], language: str) -> list[np.ndarray]:
+        """Subword ids of plain sentences, for canvases; an `InputError` for one that the model has no room for."""
         encoded = self.model.encode(texts, language)
-        self.check_lengths([len(ids) for ids in encoded], range(first_line, first_line + len(encoded)), name)
-        return encoded
-
-    def check_lengths(self, lengths: Iterable[int], lines: Iterable[int], name: str) -> None:
-        """An `InputError` for the first line that has more subwords than the model has positions."""
-        for length, line in zip(lengths, lines, strict=True):
-            if length > self.model.max_length:
+        for number, ids in enumerate(encoded, start=1):
+            if len(ids) > self.model.max_length:
                 room = self.model.max_length
-                raise InputError(f"{name}, line {line}: {length} subwords, the model has room for {room}")
+                raise InputError(f"sentence {number} has {len(ids)} subwords, the model has room for {room}")
+        return encoded
 
     def words(self, texts: Sequence[str], language: str) -> list[str]:
         """Plain sentences as lines of words separated by spaces."""
@@ -182,26 +184,31 @@ class Translator:
         """Translate sentences that are already encoded."""
         decoding = config.bind(self.model, direction)
         signature = str(decoding.signature)
+        order = decoding.order.name or decoding.order.identity
         remaining, first = iter(sentences), 0
         while chunk := list(islice(remaining, CHUNK)):
-            hypotheses = self._decode_chunk(chunk, first, direction, decoding, on_progress, on_step, top_k)
-            for sentence, hypothesis in zip(chunk, hypotheses, strict=True):
-                yield self._trajectory(
-                    sentence, hypothesis, direction, decoding.order.name or decoding.order.identity, signature
+            parts = [sentence.fit(self.model.max_length) for sentence in chunk]
+            numbers = [first + i for i, own in enumerate(parts) for _ in own]
+            hypotheses = iter(
+                self._decode_parts(
+                    [part for own in parts for part in own], numbers, direction, decoding, on_progress, on_step, top_k
                 )
+            )
+            for sentence, own in zip(chunk, parts, strict=True):
+                yield self._trajectory(sentence, list(islice(hypotheses, len(own))), direction, order, signature)
             first += len(chunk)
 
-    def _decode_chunk(
+    def _decode_parts(
         self,
         sentences: Sequence[Sentence],
-        first: int,
+        numbers: Sequence[int],
         direction: str,
         decoding: BoundDecoding,
         on_progress: Callable[[int], None],
         on_step: Callable[[Step], None] | None,
         top_k: int,
     ) -> list[Hypothesis]:
-        """Of every sentence the hypothesis with the best mean log-probability. first: the number of the first one."""
+        """Of every one the hypothesis with the best mean log-probability. numbers: what a callback calls them."""
         present = [i for i, sentence in enumerate(sentences) if len(sentence.ids) and sentence.reference_length != 0]
         gold = [sentences[i].reference_length for i in present]
         candidates = decoding.length.candidates(
@@ -217,8 +224,10 @@ class Translator:
             )
             for i, length in tried
         ]
-        callback = on_step and step_callback(self.model, canvases, [first + i for i, _ in tried], on_step, top_k)
+        callback = on_step and step_callback(self.model, canvases, [numbers[i] for i, _ in tried], on_step, top_k)
         hypotheses = decode_distributed(self.model, canvases, decoding, on_progress, callback)
+        if not all(np.isfinite(hypothesis.logprobs).all() for hypothesis in hypotheses):
+            raise InputError(f"{self.model.name}: its probabilities are not numbers, so its weights must be damaged")
         best: dict[int, Hypothesis] = {}
         for (i, _), hypothesis in zip(tried, hypotheses, strict=True):
             if i not in best or hypothesis.logprobs.mean() > best[i].logprobs.mean():
@@ -226,19 +235,26 @@ class Translator:
         return [best.get(i, _EMPTY) for i in range(len(sentences))]
 
     def _trajectory(
-        self, sentence: Sentence, hypothesis: Hypothesis, direction: str, order: str, signature: str
+        self, sentence: Sentence, parts: Sequence[Hypothesis], direction: str, order: str, signature: str
     ) -> Trajectory:
         to_tokens = self.model.to_tokens
+        hypothesis = join_hypotheses(parts)
+        tokens: list[str] = []
+        for part in parts:
+            if tokens:  # no word goes on in the next part
+                tokens[-1] = tokens[-1].removesuffix(CONTINUES) or CONTINUES
+            tokens += to_tokens(part.ids)
         writes = None
         if hypothesis.writes is not None:
             writes = [
                 Write(position, step, to_tokens([token])[0], round(logprob, 6))
                 for position, step, token, logprob in hypothesis.writes
             ]
+        _, target = self.direction_languages(direction)
         return Trajectory(
             source=sentence.text,
-            text=self.model.to_text(hypothesis.ids, direction),
-            tokens=to_tokens(hypothesis.ids),
+            text=separator(target).join(self.model.to_text(part.ids, direction) for part in parts),
+            tokens=tokens,
             steps=hypothesis.steps.tolist(),
             logprobs=[round(float(value), 6) for value in hypothesis.logprobs],
             order=order,
@@ -247,6 +263,7 @@ class Translator:
             model=self.model.name,
             task=direction,
             writes=writes,
+            note=join_notes(sentence.problems),
         )
 
 

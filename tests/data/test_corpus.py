@@ -66,3 +66,16 @@ def test_truncated_archive(tmp_path: Path) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         list(read_lines(tmp_path / "none"))
+
+
+def test_invalid_utf8_may_be_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "latin1.txt"
+    file.write_bytes(b"gut\nsch\xf6n\xe2\x82\n\xff\xfe\n\xe2\x82\xac")
+    assert list(read_lines(file, "replace")) == ["gut", "sch\ufffdn\ufffd", "\ufffd\ufffd", "€"]
+
+
+def test_a_file_without_an_end() -> None:
+    with pytest.raises(
+        InputError, match=r"/dev/zero: cannot be read after line 0 \(a line has more than 67,108,864 bytes\)"
+    ):
+        next(read_lines(Path("/dev/zero")))

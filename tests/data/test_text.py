@@ -42,3 +42,10 @@ def test_sentence_undoes_words(language: str, sentence: str) -> None:
 def test_unknown_language_suggests_one() -> None:
     with pytest.raises(InputError, match="unknown language 'deu': did you mean 'de'"):
         check_language("deu")
+
+
+@pytest.mark.parametrize("language", ["de", "en"])
+def test_a_long_row_of_dots_takes_no_time(language: str) -> None:
+    for dots in ("." * 300_000, "…" * 300_000):
+        words = Text(language).words(f"a {dots} b {'.' * 99}").split()
+        assert [len(word) for word in words] == [1, 100 if dots[0] == "." else 300, 1, 99]

@@ -12,10 +12,12 @@ from anyorder.decoding.engine import StepPredictions, decode
 from anyorder.decoding.revision import Revision, RevisionState
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import Hypothesis
+from anyorder.errors import InputError
 from anyorder.models.attention import FullAttention, Segments, SourceIsolated
 from anyorder.models.base import AllowedTokens, Canvas
 from anyorder.models.translation import TranslationModel
 from anyorder.orders import Order, State, make_order
+from anyorder.orders.base import FunctionOrder
 from tests.conftest import tiny
 
 ORDERS = [
@@ -293,3 +295,36 @@ def test_a_callback_sees_every_step(model: TranslationModel, name: str, schedule
         assert before.ids.tolist() == after.ids.tolist()
         assert before.logprobs.tolist() == after.logprobs.tolist()
         assert told == after.steps.tolist()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), float("inf")])
+@pytest.mark.parametrize("schedule", ["one", "3", "threshold:0.9"])
+def test_scores_that_are_not_finite_leave_no_mask(vocabulary: Vocabulary, value: float, schedule: str) -> None:
+    class Odd(Order):
+        name = "odd"
+
+        def scores(self, state: State) -> Tensor:
+            return torch.where(state.positions % 2 == 0, value, -state.positions.float()).expand(state.masked.shape)
+
+    model = tiny(vocabulary)
+    for one in decode(model, canvases_of([(5, 7), (3, 1), (4, 12)], vocabulary), Odd(), make_schedule(schedule)):
+        assert (one.steps >= 1).all()
+        assert (one.ids != model.vocabulary.mask).all()
+
+
+@pytest.mark.parametrize(("scores", "found"), [([1.0], "list"), (torch.zeros(3), r"shape \(3,\)")])
+def test_what_is_not_a_score(vocabulary: Vocabulary, scores: object, found: str) -> None:
+    order = FunctionOrder(lambda state: scores, "nothing")  # type: ignore[arg-type, return-value]
+    with pytest.raises(InputError, match=f"an order returned {found}, expected scores of shape"):
+        decode(tiny(vocabulary), canvases_of([(5, 4)], vocabulary), order, make_schedule("one"))
+
+
+def test_whole_numbers_are_scores_too(vocabulary: Vocabulary) -> None:
+    class Last(Order):
+        name = "last"
+
+        def scores(self, state: State) -> Tensor:
+            return state.positions.expand(state.masked.shape)
+
+    [found] = decode(tiny(vocabulary), canvases_of([(5, 4)], vocabulary), Last(), make_schedule("one"))
+    assert found.steps.tolist() == [4, 3, 2, 1]

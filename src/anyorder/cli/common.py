@@ -1,6 +1,7 @@
-"""What several verbs do before they start: check where they write, choose the device, load the model."""
+"""What several verbs do alike: check where they write, choose the device, load the model, report on lines."""
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,12 @@ def output_file(file: Path | None) -> Iterator[IO[str] | None]:
         return
     with atomic_file(file) as stream:
         yield stream
+
+
+def print_note(verb: str, note: str) -> None:
+    """One line on standard error about what was done; nothing if there is nothing to say."""
+    if note and is_main_process():
+        print(f"anyorder {verb}: {note}", file=sys.stderr)
 
 
 def check_apart(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:

@@ -5,13 +5,19 @@ Knows nothing of words, ids or stores.
 
 import gzip
 import lzma
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Literal, cast
 
 from anyorder.errors import InputError
+
+MAX_LINE = 1 << 26
+"""Bytes of a line; a longer one is no text, or is read from a device without an end."""
+OnInvalid = Literal["strict", "replace"]
+"""Bytes that are not UTF-8 are an `InputError`, or each becomes U+FFFD."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +76,16 @@ def split_by_language(corpora: Sequence[Corpus], languages: Sequence[str]) -> di
     return by_language
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path, on_invalid: OnInvalid = "strict") -> Iterator[str]:
     """The lines of a UTF-8 file without their ends. Only line feeds end a line, as in every aligned corpus."""
     with open_bytes(path) as stream:
-        yield from decode_lines(stream, str(path))
+        yield from decode_lines(stream, str(path), on_invalid)
 
 
-def read_parallel(paths: Sequence[Path]) -> Iterator[tuple[str, ...]]:
+def read_parallel(paths: Sequence[Path], on_invalid: OnInvalid = "strict") -> Iterator[tuple[str, ...]]:
     """The n-th lines of all files together; an `InputError` if the files have different numbers of lines."""
     missing: Any = object()
-    readers = [read_lines(path) for path in paths]
+    readers = [read_lines(path, on_invalid) for path in paths]
     for number, lines in enumerate(zip_longest(*readers, fillvalue=missing)):
         if missing in lines:
             counts = [
@@ -91,13 +97,13 @@ def read_parallel(paths: Sequence[Path]) -> Iterator[tuple[str, ...]]:
         yield lines
 
 
-def decode_lines(stream: IO[bytes], name: str) -> Iterator[str]:
+def decode_lines(stream: IO[bytes], name: str, on_invalid: OnInvalid = "strict") -> Iterator[str]:
     """`read_lines` for bytes from anywhere; `name` is what messages call them."""
     number = 0
     try:
         for block in _blocks(stream):
             try:
-                lines = block.decode("utf-8").split("\n")
+                lines = block.decode("utf-8", on_invalid).split("\n")
             except UnicodeDecodeError:
                 raise _invalid_utf8(name, block, number) from None
             if number == 0:
@@ -107,7 +113,7 @@ def decode_lines(stream: IO[bytes], name: str) -> Iterator[str]:
             for line in lines:
                 yield line.removesuffix("\r")
             number += len(lines)
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise InputError(f"{name}: cannot be read after line {number} ({error})") from error
 
 
@@ -126,8 +132,17 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
     """Bytes of whole lines, about a megabyte at a time: decoding is one call per block."""
-    while lines := stream.readlines(1 << 20):
-        yield b"".join(lines)
+    rest = b""
+    while read := stream.read(1 << 20):
+        rest += read
+        end = rest.rfind(b"\n") + 1
+        if end:
+            yield rest[:end]
+            rest = rest[end:]
+        elif len(rest) > MAX_LINE:
+            raise OSError(f"a line has more than {MAX_LINE:,} bytes")
+    if rest:
+        yield rest
 
 
 def _invalid_utf8(name: str, block: bytes, lines_before: int) -> InputError:

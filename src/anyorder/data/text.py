@@ -5,7 +5,6 @@ Knows nothing of subwords or ids.
 
 import re
 import unicodedata
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -34,10 +33,10 @@ class TextConfig:
     lowercase: bool = False
     """Lowercase letters without accents, as XLM's own models read text."""
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> "TextConfig":
-        """From the record that a store or a model holds. Version 0.1 wrote `normalise`."""
-        return cls(**{"normalize" if key == "normalise" else key: value for key, value in record.items()})
+
+def separator(language: str) -> str:
+    """What stands between two sentences of a language."""
+    return "" if language in ("ja", "zh") else " "
 
 
 def check_language(code: str) -> str:
@@ -63,7 +62,7 @@ class Text:
 
     def words(self, line: str) -> str:
         """The words of a raw line, separated by single spaces."""
-        line = line.translate(_CONTROL)
+        line = _MANY_DOTS.sub(r"\1", line.translate(_CONTROL))
         if self.language == "ro" and self.config.romanian != "keep":
             line = line.translate(_CEDILLA if self.config.romanian == "comma" else _PLAIN)
         if self.config.normalize:
@@ -87,6 +86,10 @@ def _without_accents(text: str) -> str:
 
 # Control characters such as tabs, and the line separators that some tools take for line ends, become spaces.
 _CONTROL = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0xFEFF], " ")
+# Half of a surrogate pair, which no tokenizer takes, becomes the replacement character.
+_CONTROL |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+# Moses takes time in the square of the length of a row of dots.
+_MANY_DOTS = re.compile(r"([.…]{100})[.…]+")
 _CEDILLA = str.maketrans("ŞşŢţ", "ȘșȚț")
 _PLAIN = str.maketrans("ŞşŢţȘșȚțĂăÂâÎî", "SsTtSsTtAaAaIi")
 _HAN = r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]"

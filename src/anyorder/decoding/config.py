@@ -35,7 +35,7 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         check_number("seed", self.seed, at_least=0, at_most=MAX_SEED)
-        check_number("batch_tokens", self.batch_tokens, at_least=1)
+        check_number("batch_tokens", self.batch_tokens, at_least=1, at_most=1 << 24)
         if self.order != AUTO:
             make_order(self.order)
         make_schedule(self.schedule)

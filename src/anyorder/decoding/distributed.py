@@ -7,6 +7,7 @@ import torch.distributed as dist
 from anyorder.decoding.config import BoundDecoding
 from anyorder.decoding.engine import StepCallback, decode
 from anyorder.decoding.state import Hypothesis
+from anyorder.device import report_lost_process
 from anyorder.models.base import Canvas, Model
 
 
@@ -30,5 +31,6 @@ def decode_distributed(
         lambda count: on_progress(count * world),
     )  # fmt: skip
     gathered: list[list[tuple[int, Hypothesis]]] = [[] for _ in range(world)]
-    dist.all_gather_object(gathered, list(zip(share, hypotheses, strict=True)))
+    with report_lost_process():
+        dist.all_gather_object(gathered, list(zip(share, hypotheses, strict=True)))
     return [hypothesis for _, hypothesis in sorted((pair for part in gathered for pair in part), key=lambda p: p[0])]

@@ -15,7 +15,7 @@ from torch import Tensor
 from anyorder.data.packing import ranges, starts_of
 from anyorder.decoding.revision import NoRevision, Revision, RevisionState
 from anyorder.decoding.schedules import AdaptiveSchedule, FixedSchedule, Schedule, best_ranked
-from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
+from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis, comparable
 from anyorder.models.attention import QueryPositions, Segments, to_device
 from anyorder.models.base import AllowedTokens, Canvas, Context, Model
 from anyorder.orders.base import Order, State
@@ -192,7 +192,7 @@ def _run_adaptive(
     while len(state.remaining) and step != max_step:
         step += 1
         seen = _look(model, context.hidden, state, order, step, with_logits=True)
-        scores = order.scores(seen.view).masked_fill(~seen.view.masked, -torch.inf)
+        scores = comparable(order.scores(seen.view), seen.view.masked)
         if isinstance(schedule, AdaptiveSchedule):
             accepted = schedule.accept(seen.view, scores) & seen.view.masked
             accepted = torch.where(accepted.any(1, keepdim=True), accepted, best_ranked(scores) & seen.view.masked)

@@ -10,6 +10,7 @@ import numpy as np
 
 from anyorder.errors import InputError
 from anyorder.models.translation import TranslationModel
+from anyorder.registry import is_count
 
 DEFAULT_LENGTH = "candidates:4"
 """The default in Python, on the command line and in the explorer; evaluation and validation use `gold`."""
@@ -51,7 +52,7 @@ def make_length(name: str) -> LengthRule:
     kind, colon, count = name.partition(":")
     if kind in ("gold", "predicted") and not colon:
         return LengthRule(kind)
-    if kind in ("candidates", "table", "fixed") and count.isdecimal() and int(count) > 0:
+    if kind in ("candidates", "table", "fixed") and is_count(count):
         return LengthRule(kind, int(count))
     if kind in ("candidates", "table") and not colon:
         return LengthRule(kind, 4)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from anyorder.errors import InputError
 from anyorder.orders.base import State
-from anyorder.registry import from_name, with_numbers
+from anyorder.registry import from_name, is_count, with_numbers
 
 
 class Schedule:
@@ -117,9 +117,9 @@ def make_schedule(name: str | int | Schedule) -> Schedule:
     text = str(name).strip()
     if text == "one":
         return Constant(1)
-    if text.isdecimal() and text.isascii() and int(text) >= 1:
-        return Constant(min(int(text), 1 << 30))  # longer than any canvas; more would not fit into an array's numbers
-    return from_name("schedule", text, SCHEDULES, also=("one", "a whole number from 1"))
+    if is_count(text):
+        return Constant(int(text))
+    return from_name("schedule", text, SCHEDULES, also=("one", "a whole number from 1 to a thousand million"))
 
 
 def best_ranked(scores: Tensor) -> Tensor:

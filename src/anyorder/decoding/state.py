@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from anyorder.data.packing import ranges
+from anyorder.errors import InputError
 from anyorder.models.attention import QueryPositions, Segments, to_device
 from anyorder.models.base import AllowedTokens, CanvasBatch, Model
 from anyorder.orders.base import State
@@ -103,7 +104,7 @@ class DecodeState:
     def top_positions(self, scores: Tensor, counts: np.ndarray) -> Tensor:
         """The `counts[i]` best masked positions of each canvas i, ascending."""
         masked = self._masked[: len(counts)]
-        scores = scores.masked_fill(~masked, -torch.inf)
+        scores = comparable(scores, masked)
         offsets = torch.arange(len(counts), device=self._device) * masked.shape[1]
         most = int(counts.max())
         if most == 1:
@@ -229,3 +230,13 @@ class DecodeState:
             for canvas, position, step, token, logprob in zip(*(column.tolist() for column in columns), strict=True):
                 found[canvas].append((position, step, token, logprob))
         return found
+
+
+def comparable(scores: Tensor, masked: Tensor) -> Tensor:
+    """An order's scores, -inf where nothing is masked and finite elsewhere. What is not a number comes last."""
+    if not isinstance(scores, Tensor) or scores.shape != masked.shape:  # a user's own order may return anything
+        found = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+        raise InputError(f"an order returned {found}, expected scores of shape {tuple(masked.shape)}")
+    scores = scores if scores.is_floating_point() else scores.double()
+    lowest = torch.finfo(scores.dtype).min
+    return scores.nan_to_num(nan=lowest, neginf=lowest).masked_fill(~masked, -torch.inf)

@@ -62,6 +62,8 @@ class Trajectory:
     """The tokens that were given, None where the canvas was masked. None if all of it was masked."""
     writes: list[Write] | None = None
     """Every write in the order in which it was made, if positions were revised."""
+    note: str = ""
+    """Why the source was not translated as it is, such as `source split into 3 parts`; empty where it was."""
 
     @property
     def mean_logprob(self) -> float:
@@ -94,6 +96,8 @@ class Trajectory:
             record |= {"canvas": self.canvas, "positions": self.positions}
         if self.writes is not None:
             record["writes"] = [[one.position, one.step, one.token, one.logprob] for one in self.writes]
+        if self.note:
+            record["note"] = self.note
         return json.dumps(record, ensure_ascii=False)
 
     @classmethod
@@ -103,7 +107,7 @@ class Trajectory:
 
 
 _ALWAYS = ("source", "text", "tokens", "steps", "logprobs", "order", "length", "signature", "model", "task")
-_TEXT = ("source", "text", "order", "signature", "model", "task")
+_TEXT = ("source", "text", "order", "signature", "model", "task", "note")
 
 
 def read_trajectories(file: Path) -> Iterator[Trajectory]:

@@ -1,0 +1,47 @@
+"""A source in several parts: how long the target of each is, and the parts' hypotheses as one.
+
+Knows nothing of text.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from anyorder.decoding.state import Hypothesis
+
+
+def share_length(length: int, sizes: Sequence[int], room: int) -> list[int]:
+    """The length of a target divided among the parts of its source in proportion, at least 1 and within the room.
+
+    >>> share_length(10, [6, 3, 1], room=5)
+    [5, 3, 1]
+    """
+    total = sum(sizes)
+    ends = [round(length * end / total) for end in accumulate(sizes)]
+    return [min(max(end - start, 1), room) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def join_hypotheses(parts: Sequence[Hypothesis]) -> Hypothesis:
+    """The parts end to end; each part's steps go on after those of the part before it."""
+    if len(parts) == 1:
+        return parts[0]
+    first_steps = [0, *accumulate(_last_step(part) for part in parts)]
+    first_positions = [0, *accumulate(len(part.ids) for part in parts)]
+    writes = None
+    if parts[0].writes is not None:
+        writes = [
+            (position + first_position, step + first_step, token, logprob)
+            for part, first_position, first_step in zip(parts, first_positions, first_steps, strict=False)
+            for position, step, token, logprob in part.writes or ()
+        ]
+    return Hypothesis(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.steps + first for part, first in zip(parts, first_steps, strict=False)]),
+        np.concatenate([part.logprobs for part in parts]),
+        writes,
+    )
+
+
+def _last_step(hypothesis: Hypothesis) -> int:
+    return int(hypothesis.steps.max(initial=0))
