@@ -18,8 +18,9 @@ from fastapi.testclient import TestClient
 
 from anyorder.app.batching import BatchQueue, Task
 from anyorder.app.csp import inline_sources
+from anyorder.app.hosts import allowed_hosts
 from anyorder.app.limits import Limits
-from anyorder.app.middleware import RefusedError, allowed_hosts
+from anyorder.app.middleware import RefusedError
 from anyorder.app.server import create_app
 from anyorder.decoding.lengths import DEFAULT_LENGTH
 from anyorder.evaluation.bleu import sentence_bleu
@@ -249,8 +250,15 @@ def test_a_schedule_cannot_fill_more_than_the_model_has_room_for(client: TestCli
         (b"null", 422, "the body: "),
         (b"\xff\xfe", 400, ""),
         (b"[" * 16_000, 400, ""),
-        (b'{"length": ' + b"9" * 10_000 + b"}", 400, ""),
-        (b'{"model": NaN}', 422, "model: "),
+        (b'{"length": ' + b"9" * 10_000 + b"}", 400, "a number has 10000 digits; at most 100 are read"),
+        (b"[" * 4_000 + b"]" * 4_000, 400, "the body is not JSON: it is nested too deeply"),
+        (b"[" * 100_000, 413, "too large"),
+        (b'{"model": NaN}', 400, "the body is not JSON: NaN is not a JSON number"),
+        (b'{"model": -Infinity}', 400, "-Infinity is not a JSON number"),
+        (b'{"model": "small", "model": "large"}', 400, "the key 'model' is repeated"),
+        (b'{"\\ud800": 1, "model": "small"}', 422, ""),
+        (b'{"a\\nb\\u2028c": 1, "model": 1}', 422, ""),
+        ('{"model": "small"}'.encode("utf-16"), 400, "the body is not JSON: invalid UTF-8"),
         (b" " * (16 * 1024 + 1), 413, "the request is too large: its body may have 16384 bytes"),
         (b" " * 3_000_000, 413, "too large"),
     ],
@@ -322,7 +330,7 @@ def test_the_api_describes_itself(client: TestClient) -> None:
     assert set(schema["paths"]) == {"/api/models", "/api/translate", "/api/step"}
     for path in ("/api/translate", "/api/step"):
         responses = schema["paths"][path]["post"]["responses"]
-        for status in ("400", "413", "415", "422", "503"):
+        for status in ("400", "401", "413", "415", "422", "503"):
             assert responses[status]["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorResponse")
     page = client.get("/api/docs").text
     assert "POST /api/step" in page
@@ -444,10 +452,11 @@ def test_tasks_with_the_same_key_run_in_one_batch() -> None:
 
 def test_cancelled_tasks_are_dropped_from_the_queue() -> None:
     done: list[int] = []
-    release = threading.Event()
+    started, release = threading.Event(), threading.Event()
 
     def run(items: Any) -> list[int]:
-        release.wait(5)
+        started.set()
+        release.wait(10)
         done.extend(items)
         return list(items)
 
@@ -456,7 +465,7 @@ def test_cancelled_tasks_are_dropped_from_the_queue() -> None:
     async def cancel_most() -> None:
         stays = asyncio.ensure_future(queue.run([Task(run, 0)]))
         cancelled = [asyncio.ensure_future(queue.run([Task(run, i), Task(run, -i)])) for i in range(1, 50)]
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(started.wait, 10)
         for task in cancelled:
             task.cancel()
         await asyncio.gather(*cancelled, return_exceptions=True)

@@ -2,8 +2,6 @@
 another origin (see `open_tab`)."""
 
 import re
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,11 @@ import pytest
 pytest.importorskip("fastapi", reason="the explorer needs the extra 'app'")
 pytest.importorskip("uvicorn", reason="the explorer needs the extra 'app'")
 
-import uvicorn
-
+from anyorder.app.auth import AccessToken
 from anyorder.app.server import create_app
 from anyorder.evaluation.bleu import sentence_bleu
 from anyorder.translator import load
+from tests.app.servers import serving
 from tests.conftest import open_tab
 
 pytestmark = pytest.mark.browser
@@ -30,13 +28,8 @@ NAMES = """() => [...document.querySelectorAll("button, input, select, textarea,
 @pytest.fixture(scope="module")
 def origin(chromium: Any, folder: Path) -> Iterator[str]:
     """The address of a running explorer."""
-    app = uvicorn.Server(uvicorn.Config(create_app([str(folder)], device="cpu"), log_level="error", ws="none"))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=app.run, kwargs={"sockets": [listener]})
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        app.should_exit = True
-        thread.join()
+    with serving(create_app([str(folder)], device="cpu")) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture
@@ -452,3 +445,22 @@ def test_it_fits_a_phone_and_everything_has_an_accessible_name(tab: Any) -> None
     assert tab.evaluate("document.documentElement.scrollWidth") <= 360
     assert tab.evaluate(NAMES) == []
     assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(19, 20, 24)"
+
+
+def test_a_link_with_a_token(chromium: Any, folder: Path) -> None:
+    """The page works after the token has left the address, also after a reload, and no copied link holds it."""
+    token = AccessToken.generate()
+    with serving(create_app([str(folder)], device="cpu", token=token)) as port:
+        origin = f"http://127.0.0.1:{port}"
+        with open_tab(chromium, origin) as tab:
+            tab.set_default_timeout(10_000)
+            tab.goto(f"{origin}/?token={token.text}#text=Ein+Hund&model=small&direction=de-en&length=6&order=margin")
+            wait_for_results(tab)
+            assert tab.url.startswith(f"{origin}/#text=Ein+Hund")
+            tab.reload()
+            wait_for_results(tab)
+
+
+def test_the_orders_at_the_start(tab: Any) -> None:
+    names = tab.locator(".boxes .check:has(input:checked)").all_text_contents()
+    assert names == ["learned", "max-prob", "left-to-right", "outer-in"]

@@ -20,11 +20,10 @@ import pytest
 pytest.importorskip("fastapi", reason="the explorer needs the extra 'app'")
 pytest.importorskip("uvicorn", reason="the explorer needs the extra 'app'")
 
-import uvicorn
-
 from anyorder.app.server import create_app
 from anyorder.cli import main
 from anyorder.translator import Translator, load
+from tests.app.servers import serving
 from tests.conftest import toy_pairs
 
 TEXTS = [source for source, _ in toy_pairs(200, seed=11)]
@@ -134,11 +133,8 @@ def test_disconnected_clients_are_dropped_from_the_queue(folder: Path, monkeypat
         return decode(self, sentences, *rest)
 
     monkeypatch.setattr(Translator, "decode", slow)
-    app = uvicorn.Server(uvicorn.Config(create_app([str(folder)], device="cpu"), log_level="error"))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=app.run, kwargs={"sockets": [listener]})
-        thread.start()
-        server = Server(listener.getsockname()[1])
+    with serving(create_app([str(folder)], device="cpu")) as port:
+        server = Server(port)
         query = {"model": "small", "direction": "de-en", "orders": ["margin"], "length": 7}
         connections = []
         for text in TEXTS[:20]:
@@ -153,8 +149,6 @@ def test_disconnected_clients_are_dropped_from_the_queue(folder: Path, monkeypat
         time.sleep(0.3)
         release.set()
         assert server.post("/api/translate", text=TEXTS[20], orders=["margin"], length=7)[0] == 200
-        app.should_exit = True
-        thread.join()
     assert decoded == [TEXTS[0], TEXTS[20]]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from anyorder.app.limits import Limits
-from anyorder.app.middleware import RefusedError
+from anyorder.app.middleware import overloaded
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -54,7 +54,7 @@ class BatchQueue:
     def admit(self) -> Iterator[None]:
         """Hold one place in the queue for a request, however many tasks it has. Only for the event loop's thread."""
         if self._admitted >= self._limits.queue:
-            raise RefusedError(503, f"{self._admitted} requests are already waiting: try again soon", retry_after=2)
+            raise overloaded(f"{self._admitted} requests are already waiting: try again soon", retry_after=2)
         self._admitted += 1
         try:
             yield
@@ -66,7 +66,7 @@ class BatchQueue:
         jobs = [_Job(task) for task in tasks]
         with self._changed:
             if self._closed:
-                raise RefusedError(503, "the server is closing", retry_after=10)
+                raise overloaded("the server is closing", retry_after=10)
             self._waiting.extend(jobs)
             self._changed.notify()
         try:
@@ -74,7 +74,7 @@ class BatchQueue:
                 return await asyncio.gather(*(asyncio.wrap_future(job.future) for job in jobs))
         except TimeoutError:
             message = f"no result within {self._limits.result_timeout:g} seconds: try again, or a shorter sentence"
-            raise RefusedError(503, message, retry_after=10) from None
+            raise overloaded(message, retry_after=10) from None
         finally:
             self._drop(jobs)
 

@@ -19,9 +19,19 @@ class Limits:
     closes."""
     queue: int = 512
     """Requests that are running or waiting."""
-    result_timeout: float = 120.0
-    """Seconds until a request is given up."""
+    connections: int = 1088
+    """Open connections. Above twice the queue, so that the queue refuses first, with a clearer message."""
+    client_connections: int = 256
+    """Open connections of one client."""
+    head_timeout: float = 5.0
+    """Seconds within which the request line and the headers must arrive."""
     body_timeout: float = 10.0
     """Seconds within which a body must arrive."""
+    result_timeout: float = 120.0
+    """Seconds until a request is given up."""
+    send_timeout: float = 30.0
+    """Seconds within which the client must take a response."""
+    idle_timeout: float = 15.0
+    """Seconds for which a connection may stay open without a request."""
     batch_tokens: int = 512
     """Target subwords that are decoded together; this bounds the memory."""

@@ -1,19 +1,21 @@
-"""What the server accepts: hosts, body sizes, content types, waiting times. `RequestGuard` checks every request first.
+"""What the server accepts: hosts, tokens, body sizes, content types. `RequestGuard` checks every request first.
 
-Nothing here knows models or orders. A new limit is a field of `Limits` (`limits.py`) and a check here.
+Nothing here knows models or orders. A new limit is a field of `Limits` (`limits.py`) and a check here, or in
+`connections.py` if it concerns connections that have not sent a whole request.
 """
 
 import asyncio
-import ipaddress
 import logging
-import socket
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 
+from anyorder.app.auth import AccessToken
 from anyorder.app.csp import BASE_POLICY
+from anyorder.app.hosts import is_allowed
+from anyorder.app.json_body import check_json
 from anyorder.app.limits import Limits
 
 Message = MutableMapping[str, Any]
@@ -21,17 +23,26 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
+MAX_MESSAGE = 500
+"""Characters of an error message; it may repeat what the client sent."""
+
 
 class RefusedError(Exception):
     """A request that gets no result: an HTTP status and a one-line message."""
 
-    def __init__(self, status: int, message: str, retry_after: int | None = None):
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None):
         super().__init__(message)
-        self.status, self.message, self.retry_after = status, message, retry_after
+        self.status, self.message, self.headers = status, message, headers
 
     def response(self) -> Response:
-        headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
-        return JSONResponse({"error": self.message}, self.status, headers)
+        line = " ".join(self.message.encode("utf-8", "replace").decode().split())
+        line = line if len(line) <= MAX_MESSAGE else f"{line[:MAX_MESSAGE]} ..."
+        return JSONResponse({"error": line}, self.status, self.headers)
+
+
+def overloaded(message: str, retry_after: int) -> RefusedError:
+    """The error for a request that may succeed some seconds later."""
+    return RefusedError(503, message, {"Retry-After": str(retry_after)})
 
 
 SECURITY_HEADERS = {
@@ -41,17 +52,20 @@ SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+DEFAULT_HEADERS = {"Content-Security-Policy": BASE_POLICY, "Cache-Control": "no-store"}
+"""Unless a route sets its own."""
 
 
 class RequestGuard:
-    """ASGI middleware: refuses unknown hosts, bodies that are too large, too slow or not JSON, and sets headers.
+    """ASGI middleware: refuses unknown hosts, requests without the token, and bodies that are too large, too slow or
+    not JSON; sets headers.
 
     Pages of other origins cannot use the API. They are granted no CORS, and without it a browser cannot post JSON. A
     foreign name that resolves to this machine (DNS rebinding) is not among `hosts`.
     """
 
-    def __init__(self, app: App, hosts: Iterable[str], limits: Limits):
-        self._app, self._hosts, self._limits = app, frozenset(hosts), limits
+    def __init__(self, app: App, hosts: Iterable[str], limits: Limits, token: AccessToken | None = None):
+        self._app, self._hosts, self._limits, self._token = app, frozenset(hosts), limits, token
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,15 +78,17 @@ class RequestGuard:
             if message["type"] == "http.response.start":
                 response_started = True
                 headers = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    headers[name] = value
-                headers.setdefault("Content-Security-Policy", BASE_POLICY)
-                headers.setdefault("Cache-Control", "no-store")
+                headers.update(SECURITY_HEADERS)
+                for name, value in DEFAULT_HEADERS.items():
+                    headers.setdefault(name, value)
+                if self._token and self._token.is_in_address(scope):
+                    headers.append("Set-Cookie", self._token.cookie(scope))
             await send(message)
 
         try:
             headers = Headers(scope=scope)
-            self._check_host(headers.get("host", ""))
+            self._check_host(headers)
+            self._check_token(scope)
             body = await self._read_body(scope["method"], headers, receive)
             await self._app(scope, _replay(body, receive), send_with_headers)
         except RefusedError as refused:
@@ -84,15 +100,20 @@ class RequestGuard:
             error = RefusedError(500, "internal server error; the server's log has the details")
             await error.response()(scope, receive, send_with_headers)
 
-    def _check_host(self, header: str) -> None:
-        name = host_name(header)
-        if name not in self._hosts and not ("*" in self._hosts and _is_address(name)):
+    def _check_host(self, headers: Headers) -> None:
+        given = headers.getlist("host")
+        if len(given) != 1 or not is_allowed(given[0], self._hosts):
             raise RefusedError(400, "this server does not answer to that name (Host header)")
+
+    def _check_token(self, scope: Message) -> None:
+        if self._token and not self._token.is_given(scope):
+            message = "this explorer needs its token: open the link that it printed when it started"
+            raise RefusedError(401, message, {"WWW-Authenticate": "Bearer"})
 
     async def _read_body(self, method: str, headers: Headers, receive: Receive) -> bytes:
         """The whole body, which the limit keeps small."""
         limit, announced = self._limits.body_bytes, headers.get("content-length", "")
-        parts: list[bytes] = []
+        body = bytearray()
         # A body that announces more than would be drained is refused unread.
         size = int(announced[:18]) if announced.isdecimal() else 0
         size = size if size > self._limits.drained_bytes else 0
@@ -103,16 +124,28 @@ class RequestGuard:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise RefusedError(400, "the body ended early")
-                    size += len(message.get("body", b""))
-                    parts = [*parts, message.get("body", b"")] if size <= limit else []
+                    part = message.get("body", b"")
+                    size += len(part)
+                    if size <= limit:
+                        body += part
                     more = message.get("more_body", False)
         except TimeoutError:
             raise RefusedError(408, f"the body did not arrive within {self._limits.body_timeout:g} seconds") from None
         if more or size > limit:
             raise RefusedError(413, f"the request is too large: its body may have {limit} bytes")
-        if method == "POST" and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise RefusedError(415, "expected a body of Content-Type application/json")
-        return b"".join(parts)
+        if method == "POST":
+            _check_content(headers.get("content-type", ""), bytes(body))
+        return bytes(body)
+
+
+def _check_content(content_type: str, body: bytes) -> None:
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        raise RefusedError(415, "expected a body of Content-Type application/json")
+    try:
+        if body:  # without a body, the route says what is missing
+            check_json(body)
+    except ValueError as error:
+        raise RefusedError(400, f"the body is not JSON: {error}") from None
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -127,34 +160,3 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return next_message
-
-
-def host_name(header: str) -> str:
-    """The name in a Host header.
-
-    >>> host_name("LocalHost:8600"), host_name("[::1]:8600"), host_name("127.0.0.1")
-    ('localhost', '::1', '127.0.0.1')
-    """
-    if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
-    return header.partition(":")[0].lower().removesuffix(".")
-
-
-def allowed_hosts(host: str) -> set[str]:
-    """The names to which a server bound to `host` answers; `*` stands for any IP address.
-
-    A server bound to all addresses of a machine answers to any IP address, because an address cannot be rebound the way
-    a name can.
-    """
-    names = {"localhost", "127.0.0.1", "::1", host_name(host) if not _is_address(host) else host.lower()}
-    if _is_address(host) and ipaddress.ip_address(host).is_unspecified:
-        names |= {"*", socket.gethostname().lower()}
-    return names
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -18,6 +18,7 @@ from anyorder.evaluation.bleu import sentence_bleu
 
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"model": schemas.ErrorResponse, "description": "The body is not JSON, or the Host is wrong."},
+    401: {"model": schemas.ErrorResponse, "description": "The server has a token, and the request does not carry it."},
     413: {"model": schemas.ErrorResponse, "description": "The body is too large."},
     415: {"model": schemas.ErrorResponse, "description": "The Content-Type is not application/json."},
     422: {"model": schemas.ErrorResponse, "description": "A field is wrong; the error names it."},
@@ -84,13 +85,10 @@ def add_error_handlers(app: FastAPI) -> None:
     handle(RefusedError, lambda error: error)
     handle(InputError, lambda error: RefusedError(422, str(error)))
     handle(RequestValidationError, _validation_error)
-    handle(HTTPException, lambda error: RefusedError(error.status_code, str(error.detail)))
+    handle(HTTPException, lambda error: RefusedError(error.status_code, str(error.detail), error.headers))
 
 
 def _validation_error(error: RequestValidationError) -> RefusedError:
     first = error.errors()[0]
-    if first["type"] == "json_invalid":
-        reason = first.get("ctx", {}).get("error", "")
-        return RefusedError(400, f"the body is not JSON: {reason} (character {first['loc'][-1]})")
     field = ".".join(str(part) for part in first["loc"] if part != "body")
     return RefusedError(422, f"{field or 'the body'}: {first['msg']}")

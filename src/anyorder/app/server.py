@@ -16,10 +16,12 @@ from fastapi.responses import HTMLResponse, Response
 
 from anyorder import __version__
 from anyorder.app.api_docs import api_docs_page
+from anyorder.app.auth import AccessToken
 from anyorder.app.batching import BatchQueue, Task
 from anyorder.app.csp import page_policy
+from anyorder.app.hosts import allowed_hosts
 from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS, Limits
-from anyorder.app.middleware import RefusedError, RequestGuard, allowed_hosts
+from anyorder.app.middleware import RefusedError, RequestGuard
 from anyorder.app.model_registry import SCHEDULES, ModelRegistry, ServedModel
 from anyorder.app.responses import (
     ERROR_RESPONSES,
@@ -37,9 +39,10 @@ from anyorder.app.schemas import (
     TranslateResponse,
 )
 from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.sentence import Sentence
 from anyorder.decoding.stepper import Fill, StepState, check_fills, step
 from anyorder.decoding.trajectory import Trajectory
-from anyorder.translator import Sentence, sentence_key
+from anyorder.translator import sentence_key
 from anyorder.web.bundle import page
 
 Result = TypeVar("Result")
@@ -49,7 +52,11 @@ NO_TELEMETRY: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_span
 
 
 def create_app(
-    models: Sequence[str], host: str = "127.0.0.1", device: str = "auto", limits: Limits | None = None
+    models: Sequence[str],
+    host: str = "127.0.0.1",
+    device: str = "auto",
+    limits: Limits | None = None,
+    token: AccessToken | None = None,
 ) -> FastAPI:
     """The app that serves some models.
 
@@ -58,6 +65,7 @@ def create_app(
         host: The address that the server is bound to; it answers to the names that belong to it.
         device: Where to run.
         limits: What is refused.
+        token: What every request must carry; None serves everyone.
     """
     limits = limits or Limits()
     registry, queue = ModelRegistry(models, device), BatchQueue(limits)
@@ -74,10 +82,11 @@ def create_app(
         openapi_url="/api/openapi.json",
         docs_url=None,  # FastAPI's own pages load scripts from other servers
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would name the host that a proxy forwards to
         lifespan=lifespan,
         telemetry=NO_TELEMETRY,
     )
-    app.add_middleware(RequestGuard, hosts=allowed_hosts(host), limits=limits)
+    app.add_middleware(RequestGuard, hosts=allowed_hosts(host), limits=limits, token=token)
     add_error_handlers(app)
 
     @app.get("/api/models")

@@ -5,6 +5,7 @@ import socket
 import sys
 from contextlib import suppress
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,13 +13,20 @@ from anyorder.app.limits import Limits
 from anyorder.device import Device, resolve_device
 from anyorder.errors import InputError, check_number
 
+if TYPE_CHECKING:
+    from anyorder.app.auth import AccessToken
+
+NEW_TOKEN, NO_TOKEN = "new", "none"
+
 
 def explore(
     model: list[str] | str,
     host: str = "127.0.0.1",
     port: int = 8600,
     threads: int | None = None,
+    token: str | None = None,
     queue: int = Limits.queue,
+    client_connections: int = Limits.client_connections,
     device: Device = "auto",
 ) -> None:
     """Explore orders in the browser.
@@ -28,20 +36,22 @@ def explore(
 
     Args:
         model: A bundled model (de-en), a folder, or a hub id; several with commas, or given several times.
-        host: The address to listen on. Any other than 127.0.0.1 opens the explorer to everyone who reaches it.
+        host: The address to listen on. One that other machines can reach needs --token.
         port: The port to listen on; 0 picks a free one.
         threads: Number of CPU threads for the model; all cores if not given.
+        token: Answer only to requests that carry this secret (16 or more letters and digits).
         queue: Number of requests that may run or wait; further ones are refused.
+        client_connections: Number of connections that one address may hold open.
         device: Where to run.
     """
     check_number("port", port, at_least=0, at_most=65535)
-    check_number("threads", threads, at_least=1)
-    check_number("queue", queue, at_least=1)
+    check_number("threads", threads, at_least=1, at_most=1024)
+    check_number("queue", queue, at_least=1, at_most=100_000)
+    check_number("client_connections", client_connections, at_least=1, at_most=100_000)
     resolve_device(device)
     try:
-        import uvicorn
-
         from anyorder.app.server import create_app
+        from anyorder.app.serving import make_server
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("anyorder"):
             raise
@@ -50,24 +60,19 @@ def explore(
         torch.set_num_threads(threads)
     values = [model] if isinstance(model, str) else model  # a recipe gives one string
     names = [name.strip() for value in values for name in value.split(",") if name.strip()] or ["de-en"]
+    limits = Limits(queue=queue, connections=2 * queue + 64, client_connections=client_connections)
+    secret = _access_token(token)
     with _listen(host, port) as listener:
-        app = create_app(names, host, device, Limits(queue=queue))
-        print(f"anyorder explore: {_url(listener)}  (Ctrl-C stops it)", flush=True)
-        if not ip_address(listener.getsockname()[0]).is_loopback:
-            print(f"anyorder explore: anyone who reaches {host} can use it; there is no password", file=sys.stderr)
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            ws="none",
-            limit_concurrency=2 * queue + 64,  # open connections; the queue refuses earlier, with a clearer message
-            timeout_keep_alive=15,
-            timeout_graceful_shutdown=3,
-            backlog=2048,
-        )
+        is_local = ip_address(listener.getsockname()[0]).is_loopback
+        if not is_local and token is None:
+            raise InputError(f"{host}: others can reach it: add --token (or --token none to serve everyone)", "host")
+        server = make_server(create_app(names, host, device, limits, secret), limits)
+        query = f"/?token={secret.text}" if secret else ""
+        print(f"anyorder explore: {_url(listener)}{query}  (Ctrl-C stops it)", flush=True)
+        if not is_local and secret is None:
+            print(f"anyorder explore: anyone who reaches {host} can use it; there is no token", file=sys.stderr)
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+            server.run(sockets=[listener])
 
 
 explore.positionals = {  # type: ignore[attr-defined]
@@ -76,8 +81,25 @@ explore.positionals = {  # type: ignore[attr-defined]
         "type": str,
         "default": [],
         "help": "a bundled model (de-en if not given), a folder, or a hub id; several with commas or given again",
-    }
+    },
+    "--token": {
+        "nargs": "?",
+        "const": NEW_TOKEN,
+        "type": str | None,
+        "default": None,
+        "metavar": "TEXT",
+        "help": "serve only requests with this secret of 16 or more letters and digits; without a text, a new one is "
+        "made and printed as part of the link; 'none' serves everyone",
+    },
 }
+
+
+def _access_token(given: str | None) -> "AccessToken | None":
+    if given is None or given == NO_TOKEN:
+        return None
+    from anyorder.app.auth import AccessToken
+
+    return AccessToken.generate() if given == NEW_TOKEN else AccessToken(given)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -12,6 +12,7 @@ const MEANING = {
   "adjacent share": "Moves to a neighbor of the position filled before",
   "mean jump": "Mean distance to the position filled before",
   "left-to-right share": "Sentences filled strictly from left to right",
+  "nearly left-to-right share": "The same without final punctuation, or Kendall τ above .9",
   "punctuation first share": "Final punctuation first, then left to right",
   "order entropy": "How uncertain the position is at a given step",
   "diversity": "How much orders differ between sentences",

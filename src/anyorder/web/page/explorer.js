@@ -8,10 +8,11 @@ import { composer } from "./compose.js";
 import { check, choice, el, formatNumber, icon, percent } from "./dom.js";
 import { fillView } from "./fill.js";
 import { queryForm } from "./form.js";
-import { fromHash, toHash } from "./link.js";
+import { fromHash, hideToken, toHash } from "./link.js";
 import { player } from "./player.js";
 import { themeButton } from "./theme.js";
 
+hideToken();
 themeButton(document.getElementById("theme"));
 const main = document.getElementById("main");
 start().catch((error) => main.replaceChildren(el("p", { class: "notice", role: "alert" }, error.message)));

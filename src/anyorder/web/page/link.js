@@ -18,6 +18,14 @@ export function toHash(query, byHand) {
   return parameters.toString();
 }
 
+/** Removes the access token from the address, so that no copied link holds it. From here on a cookie carries it. */
+export function hideToken() {
+  const address = new URL(location.href);
+  if (!address.searchParams.has("token")) return;
+  address.searchParams.delete("token");
+  window.history.replaceState(null, "", address);
+}
+
 /** {query, byHand}, or null if the hash holds no text. Anyone can write a link; the server checks its values. */
 export function fromHash(hash) {
   const parameters = new URLSearchParams(hash.replace(/^#/, ""));

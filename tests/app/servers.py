@@ -1,0 +1,43 @@
+"""A real server in a thread, and a small model for it to serve."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from fastapi import FastAPI
+
+from anyorder.app.limits import Limits
+from anyorder.app.serving import make_server
+from anyorder.data.vocabulary import Vocabulary
+from anyorder.models.translation import TranslationModel
+from anyorder.orders.policy import PolicyConfig, PolicyNetwork
+from anyorder.orders.storage import save_order
+from tests.conftest import tiny
+
+
+def save_small_model(folder: Path, vocabulary: Vocabulary) -> None:
+    """A model with one learned order for each direction."""
+    tiny(vocabulary).save_pretrained(folder)
+    model = TranslationModel.from_pretrained(folder)
+    torch.manual_seed(4)
+    network = PolicyNetwork(PolicyConfig(size=64, attention=1), model.config.transformer.hidden_size)
+    torch.nn.init.normal_(network.out)
+    save_order(network, folder / "learned" / "default", model, ["de-en"])
+    save_order(network, folder / "learned" / "other" / "en-de", model, ["en-de"])
+
+
+@contextmanager
+def serving(app: FastAPI, limits: Limits | None = None) -> Iterator[int]:
+    """The port of the app's server, which ends with the block."""
+    server = make_server(app, limits)
+    with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join()
