@@ -22,7 +22,7 @@ from anyorder.evaluation.evaluate_orders import HEURISTIC_ORDERS
 from anyorder.models.base import Canvas
 from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import ModelConfig, TranslationModel
-from anyorder.orders import make_order, split_orders
+from anyorder.orders import Order, make_order, split_orders
 
 
 def seconds(work: object, cuda: bool) -> float:
@@ -33,6 +33,13 @@ def seconds(work: object, cuda: bool) -> float:
     if cuda:
         torch.cuda.synchronize()
     return time.perf_counter() - start
+
+
+def decoding_seconds(model: TranslationModel, canvases: list[Canvas], order: Order, cuda: bool) -> float:
+    """Time to fill all canvases, after a pass that compiles and tunes the kernels for exactly these shapes."""
+    schedule = make_schedule("one")
+    decode(model, canvases, order, schedule)
+    return seconds(lambda: decode(model, canvases, order, schedule), cuda)
 
 
 def peer(canvases: list[Canvas], model: TranslationModel, batch: int) -> float:
@@ -104,16 +111,13 @@ def main() -> None:
     ][: options.limit]
     rows = []
     for name in split_orders(options.orders):
-        order, schedule = make_order(name), make_schedule("one")
-        decode(model, canvases, order, schedule)  # warm-up: kernels are compiled and tuned
-        spent = seconds(lambda: decode(model, canvases, order, schedule), cuda)  # noqa: B023
+        spent = decoding_seconds(model, canvases, make_order(name).bind(model, direction), cuda)
         rows.append({"order": name, "sentences": len(canvases), "seconds": spent, "per_second": len(canvases) / spent})
         print(f"{name:20} {len(canvases) / spent:9,.0f} sentences/s", flush=True)
     result = {"device": torch.cuda.get_device_name() if cuda else "cpu", "rows": rows}
     if options.peer:
         sample = canvases[:: max(1, len(canvases) // options.peer)][: options.peer]
-        order, schedule = make_order("left-to-right"), make_schedule("one")
-        ours = len(sample) / seconds(lambda: decode(model, sample, order, schedule), cuda)
+        ours = len(sample) / decoding_seconds(model, sample, make_order("left-to-right"), cuda)
         theirs = peer(sample, model, 64)
         result["peer"] = {"sentences": len(sample), "ours_per_second": ours, "transformers_per_second": theirs}
         print(

@@ -11,6 +11,7 @@ import pytest
 from anyorder.analysis import order_metrics
 from anyorder.analysis.analyze import Analysis, analyze
 from anyorder.analysis.linguistics import Annotation
+from anyorder.analysis.order_labels import LABELS
 from anyorder.analysis.system_metrics import BINS
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
@@ -20,7 +21,7 @@ FIELDS = ["value", "low", "high", "null", "null_low", "null_high", "count"]
 FIELDS += ["difference", "difference_low", "difference_high"]
 NAMES = """
     kendall left-to-right, spearman left-to-right, kendall outer-in, edge share, adjacent share, mean jump, local ar-ness@1,
-    local ar-ness@2, local ar-ness@4, global ar-ness@1, global ar-ness@2, global ar-ness@4, left-to-right share,
+    local ar-ness@2, local ar-ness@4, global ar-ness@1, global ar-ness@2, global ar-ness@4, left-to-right share, nearly left-to-right share,
     punctuation first share, order entropy, diversity, suffix last share, repetition rate, frequency correlation
 """
 WORDS = ["the", "gas", "of", "use@@", "ful", "and", "tear", "people", "are", "cry@@", "ing", "after", "it"]
@@ -63,7 +64,7 @@ def test_json_has_the_agreed_format(analysis: Analysis) -> None:
             assert list(figure) == FIELDS
             assert figure["low"] - 1e-6 <= figure["value"] <= figure["high"] + 1e-6, name
             assert (figure["null"] is None) == (name == "sentence bleu")
-        assert list(one["labels"]) == list(order_metrics.LABELS)
+        assert list(one["labels"]) == list(LABELS)
         assert sum(one["labels"].values()) == pytest.approx(1, abs=1e-5)
         assert one["positions"]["bins"] == BINS
         assert np.sum(one["positions"]["share"], 1) == pytest.approx(np.ones(BINS), abs=1e-4)
@@ -140,6 +141,8 @@ def test_final_punctuation_first() -> None:
         3,
     )
     assert metrics["left-to-right share"].value == pytest.approx(1 / 3, abs=1e-6)
+    assert metrics["nearly left-to-right share"].value == pytest.approx(2 / 3, abs=1e-6)
+    assert metrics["nearly left-to-right share"].count == 3
 
 
 def test_the_interval_is_the_standard_error_of_the_mean() -> None:

@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder.analysis import order_metrics
-from anyorder.analysis.order_metrics import LABELS
 from anyorder.orders import make_order
 from anyorder.orders.base import State
-from tests.analysis.paper import AFFLECK, AFFLECK_OTHER_READING, MOSTLY_LEFT_TO_RIGHT, TEARGAS
 
 ALL = [list(order) for n in range(1, 7) for order in itertools.permutations(range(1, n + 1))]
 TIED = st.lists(st.integers(1, 5), min_size=1, max_size=9)
@@ -126,7 +124,7 @@ def test_a_batch_is_measured_like_each_of_its_sentences(several: list[list[int]]
     for measure in (
         lambda s: order_metrics.kendall(s, order_metrics.outer_in(n)), lambda s: order_metrics.spearman(s, order_metrics.left_to_right(n)), order_metrics.at_edge,
         order_metrics.jumps, lambda s: order_metrics.local_arness(s, 2), lambda s: order_metrics.global_arness(s, 2), order_metrics.is_left_to_right,
-        order_metrics.is_last_then_left_to_right, order_metrics.label, order_metrics.heat_map, order_metrics.profile_signs, order_metrics.relative_steps,
+        order_metrics.is_last_then_left_to_right, order_metrics.is_nearly_left_to_right, order_metrics.heat_map, order_metrics.profile_signs, order_metrics.relative_steps,
     ):  # fmt: skip
         expected = np.stack([np.asarray(measure(one)) for one in steps])
         assert np.allclose(measure(steps), expected, equal_nan=True)
@@ -145,8 +143,6 @@ def test_mirrored_and_reversed_orders(steps: Sequence[int]) -> None:
     assert same(float(order_metrics.kendall(n + 1 - one, order_metrics.left_to_right(n))), -along)
     assert same(float(order_metrics.kendall(n + 1 - one, order_metrics.outer_in(n))), -inwards)
     assert order_metrics.at_edge(one[::-1]).tolist() == order_metrics.at_edge(one)[::-1].tolist()
-    opposite = {0: 3, 3: 0, 1: 2, 2: 1, 4: 4}
-    assert int(order_metrics.label(n + 1 - one)) == opposite[int(order_metrics.label(one))]
 
 
 @pytest.mark.parametrize("length", range(1, 12))
@@ -169,28 +165,21 @@ def test_edge_share_counts_positions_of_all_sentences() -> None:
     assert order_metrics.edge_share([]) == 0
 
 
-def test_labels_agree_with_the_papers_examples() -> None:
-    assert LABELS[int(order_metrics.label(TEARGAS.steps))] == "outer-to-inner"
-    assert LABELS[int(order_metrics.label(AFFLECK.steps))] == "outer-to-inner"
-    assert LABELS[int(order_metrics.label(AFFLECK_OTHER_READING))] == "outer-to-inner"
-    assert LABELS[int(order_metrics.label(MOSTLY_LEFT_TO_RIGHT.steps))] == "left-to-right"
+@given(TIED, st.booleans())
+def test_nearly_left_to_right(steps: list[int], without_last: bool) -> None:
+    counted = steps[: len(steps) - without_last]
+    expected = counted == sorted(counted) or slow_kendall(counted, range(len(counted))) > 0.9
+    assert bool(order_metrics.is_nearly_left_to_right(steps, without_last)) == expected
 
 
-@pytest.mark.parametrize("length", [4, 5, 7, 10, 30])
-def test_labels_of_pure_orders(length: int) -> None:
-    orders = (order_metrics.outer_in, order_metrics.left_to_right, order_metrics.right_to_left, order_metrics.inner_out)
-    assert [int(order_metrics.label(order(length))) for order in orders] == [0, 1, 2, 3]
-    end_first = [*range(2, length + 1), 1]
-    assert LABELS[int(order_metrics.label(end_first))] == "left-to-right" or length < 10
-
-
-def test_few_random_orders_get_a_label() -> None:
-    random = np.random.default_rng(5)
-    for length in (6, 10, 25, 60):
-        steps = random.permuted(np.tile(np.arange(length), (20_000, 1)), axis=1)
-        labeled = float((order_metrics.label(steps) != 4).mean())
-        assert 0.02 < labeled < 0.065, length
-    assert int(order_metrics.label([1])) == 4
+def test_one_swap_in_ten_is_nearly_left_to_right() -> None:
+    """One of 45 pairs the wrong way round is a tau of .956, three are .867; a full stop filled first costs nine."""
+    straight = list(range(1, 11))
+    swapped, rotated = [2, 1, *straight[2:]], [4, 1, 2, 3, *straight[4:]]
+    assert [bool(order_metrics.is_nearly_left_to_right(one)) for one in (swapped, rotated)] == [True, False]
+    stop_first = [*(step + 1 for step in swapped), 1]
+    both = np.array([stop_first, stop_first])
+    assert order_metrics.is_nearly_left_to_right(both, np.array([True, False])).tolist() == [True, False]
 
 
 def test_sentences_by_length() -> None:

@@ -12,6 +12,7 @@ from anyorder.data.prepare import prepare
 from anyorder.data.store import Store
 from anyorder.data.text import Text, TextConfig
 from anyorder.errors import InputError
+from anyorder.files import CHECKSUMS, sha256
 from tests.conftest import toy_pairs, write_pairs
 
 LANGUAGES = ("de", "en")
@@ -81,6 +82,7 @@ def test_a_store_of_version_0_1_opens(tmp_path: Path) -> None:
     store, _ = make(tmp_path)
     manifest = store.manifest | {"text": {"normalise": False, "romanian": "plain", "lowercase": False}}
     (store.path / "manifest.json").write_text(json.dumps(manifest))
+    (store.path / CHECKSUMS).unlink()
     assert Store(store.path).text == TextConfig(normalize=False, romanian="plain")
 
 
@@ -111,6 +113,35 @@ def test_monolingual_text_need_not_be_aligned(tmp_path: Path) -> None:
     split = Store(tmp_path / "s").split("mono")
     assert not split.parallel
     assert {language: len(side) for language, side in split.sides.items()} == {"de": 2, "en": 2}
+
+
+def test_monolingual_text_holds_nothing_of_an_evaluation_split(tmp_path: Path) -> None:
+    """A line is dropped where dev or test has it on the side of the same language, and nowhere else."""
+    pairs = toy_pairs(60, seed=3)
+    splits = {
+        name: parse_corpora(write_pairs(tmp_path, name, part), LANGUAGES)
+        for name, part in (("train", pairs[:40]), ("dev", pairs[40:50]), ("test", pairs[50:]))
+    }
+    german = [pairs[45][0], pairs[55][0], pairs[3][0], "Der Hund malt.", pairs[45][1], pairs[45][0]]
+    english = [pairs[50][1], "The dog paints."]
+    (tmp_path / "m.de").write_text("".join(line + "\n" for line in german))
+    (tmp_path / "m.en").write_text("".join(line + "\n" for line in english))
+    mono = parse_corpora(f"{tmp_path}/m.%", LANGUAGES)
+    report = prepare(LANGUAGES, splits, tmp_path / "s", mono=mono, vocabulary=110, workers=1)
+    lines = report.as_json()
+    assert lines["mono.de"] == {"m": {"kept": 3, "in another split": 3}}
+    assert lines["mono.en"] == {"m": {"kept": 1, "in another split": 1}}
+    split = Store(tmp_path / "s").split("mono")
+    assert {language: len(side) for language, side in split.sides.items()} == {"de": 3, "en": 1}
+
+
+def test_evaluation_text_in_one_language(tmp_path: Path) -> None:
+    (tmp_path / "dev.de").write_text("der Hund\n" * 2 + "die Katze\n")
+    (tmp_path / "train.de").write_text("der Hund\n" * 20 + "ein Baum\n" * 20 + "das Haus\n" * 20)
+    splits = {name: parse_corpora(f"{tmp_path}/{name}.%", ("de",)) for name in ("train", "dev")}
+    lines = prepare(("de",), splits, tmp_path / "s", vocabulary=40, workers=1).as_json()
+    assert lines["dev"] == {"dev": {"kept": 3}}  # an evaluation split loses only empty lines
+    assert lines["train"] == {"train": {"kept": 2, "duplicate": 38, "in another split": 20}}
 
 
 def test_monolingual_text_may_lack_a_language(tmp_path: Path) -> None:
@@ -171,6 +202,11 @@ def test_opening_a_million_pairs_takes_under_a_second(tmp_path: Path) -> None:
         np.zeros(count * 20, np.uint16).tofile(folder / f"train.{language}.ids.bin")
         np.save(folder / f"train.{language}.ends.npy", np.arange(20, count * 20 + 1, 20))
     np.save(folder / "train.corpus.npy", np.zeros(count, np.uint8))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["splits"]["train"]["pairs"] = count
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    sums = {file.name: sha256(file) for file in folder.iterdir() if file.name != CHECKSUMS}
+    (folder / CHECKSUMS).write_text(json.dumps(sums))
     start = time.perf_counter()
     split = Store(folder).split("train")
     total = sum(int(side.lengths.sum()) for side in split.sides.values())

@@ -50,6 +50,18 @@ def test_a_pretrained_and_then_trained_model(store: Store, tmp_path: Path) -> No
     assert len(anyorder.load(result.model, "cpu").translate(["Der Hund sieht ein Haus."], "de-en")) == 1
 
 
+def test_one_direction_is_trained_and_resumed(store: Store, tmp_path: Path) -> None:
+    masking = MaskingConfig(validation_sentences=3)
+    result = train_model(store, tmp_path / "run", SIZE, masking, RUN, directions="de-en")
+    assert set(result.scores) == {"bleu de-en"}
+    model = TranslationModel.from_pretrained(result.model)
+    assert (model.config.directions, list(model.length_table.seen)) == (["de-en"], ["de-en"])  # type: ignore[union-attr]
+    longer = replace(RUN, steps=3)
+    with pytest.raises(InputError, match=r"cannot resume: directions was \['de-en'\], now it is \['de-en', 'en-de'\]"):
+        train_model(store, tmp_path / "run", SIZE, masking, longer, resume=True)
+    assert train_model(store, tmp_path / "run", SIZE, masking, longer, resume=True, directions=["de-en"]).steps == 3
+
+
 def test_an_order_from_a_loaded_model_and_a_plain_function(
     store: Store, tmp_path: Path, reward_names: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from itertools import pairwise
@@ -19,7 +20,7 @@ from anyorder.training import rewards
 from anyorder.training.rewards import CorpusBleu, Outcome, Reward, make_reward
 
 SMALL = Vocabulary.learn(dict.fromkeys("abcé", 50) | {"abba": 9, "abbe": 7, "cab": 5}, 30)
-NAMES = ["bleu", "chrf", "edit-distance", "likelihood"]
+NAMES = ["bleu", "bleu-add-one", "chrf", "edit-distance", "likelihood"]
 HOLE = -1
 
 # ids, reference, step of every position, log-probability of every position
@@ -78,12 +79,25 @@ def plain_distance(a: Sequence[int], b: Sequence[int]) -> int:
     return table[-1][-1]
 
 
+def add_one_bleu(ids: Sequence[int], reference: Sequence[int]) -> float:
+    """Geometric mean of (matches + 1) / (n-grams + 1) over four orders, times the brevity penalty."""
+    product = 1.0
+    for n in range(1, 5):
+        grams, reference_grams = (
+            Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)) for tokens in (ids, reference)
+        )
+        product *= (sum((grams & reference_grams).values()) + 1) / (sum(grams.values()) + 1)
+    return product**0.25 * math.exp(min(0.0, 1 - len(reference) / len(ids)))
+
+
 def plain(name: str, ids: Sequence[int], reference: Sequence[int], logprobs: Sequence[float]) -> float:
     """The reward of one sentence, which may have holes."""
     if name == "bleu":
         texts = (" ".join(map(str, tokens)) for tokens in (ids, reference))
         metric = BLEU(tokenize="none", smooth_method="exp", effective_order=True)
         return metric.sentence_score(next(texts), [next(texts)]).score / 100
+    if name == "bleu-add-one":
+        return add_one_bleu(ids, reference)
     if name == "chrf":
         texts = (" ".join(SMALL.words(i for i in tokens if i != HOLE)) for tokens in (ids, reference))
         return CHRF().sentence_score(next(texts), [next(texts)]).score / 100
@@ -172,11 +186,18 @@ HAND = {
         [math.exp(-1 / 3) * p ** (1 / 3) for p in (1 / 48, 1 / 6)],
         [1.0],
     ],
+    # Precisions (2 + 1) / (3 + 1), (1 + 1) / (2 + 1), 1 / 2 and 1 / 1. With 7 alone: 2 / 4, 1 / 3, 1 / 2, 1 / 1.
+    "bleu-add-one": [
+        [math.exp(-1 / 3) * p ** (1 / 4) for p in (1 / 12, 1 / 4)],
+        [1.0],
+    ],
     # Everything wrong at first: 4 edits. 7 in its place: 3. Both ends, one of them right: 2.
     "edit-distance": [[-3, -2], [0]],
     "likelihood": [[0.25 ** (1 / 3), 0.5], [0.3]],
 }
-START = {"bleu": [0.0, 0.0], "edit-distance": [-4, -1], "likelihood": [1.0, 1.0]}
+# Holes alone: 1 / 4, 1 / 3, 1 / 2 with the brevity penalty; 1 / 2.
+ADD_ONE_START = [math.exp(-1 / 3) * (1 / 24) ** (1 / 4), (1 / 2) ** (1 / 4)]
+START = {"bleu": [0.0, 0.0], "bleu-add-one": ADD_ONE_START, "edit-distance": [-4, -1], "likelihood": [1.0, 1.0]}
 
 
 @pytest.mark.parametrize("name", HAND)
@@ -262,7 +283,7 @@ def test_names(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "near"), [("blue", "bleu"), ("edit", "edit-distance"), ("chrF", "chrf")])
 def test_unknown_names(name: str, near: str) -> None:
-    known = "bleu, corpus-bleu, chrf, edit-distance, likelihood"
+    known = "bleu, bleu-add-one, corpus-bleu, chrf, edit-distance, likelihood"
     with pytest.raises(InputError) as error:
         make_reward(name, SMALL)
     assert str(error.value) == f"unknown reward '{name}': did you mean '{near}'? (known: {known})"

@@ -1,6 +1,7 @@
 """Batches and losses of masked translation and of masked language modeling."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from anyorder.models.transformer import TransformerConfig
 from anyorder.training.batches import IGNORED, Cursor
 from anyorder.training.mlm_task import MLMConfig, MLMTask
 from anyorder.training.task import HostBatch
-from anyorder.training.translation_task import MaskingConfig, TranslationTask, new_model
+from anyorder.training.translation_task import MaskingConfig, TranslationTask, new_model, smoothed_cross_entropy
 from tests.conftest import tiny
 
 TOKENS = 1000
@@ -71,6 +72,42 @@ def test_a_batch_holds_whole_pairs_with_part_of_the_target_masked(store: Store) 
     assert batch.predicted == len(arrays["labels"])
 
 
+def soft_labels(labels: torch.Tensor, vocab_size: int, smoothing: float, first_word: int) -> torch.Tensor:
+    """What the model should predict, written out: (N, vocab_size), rows add up to 1."""
+    soft = torch.zeros(len(labels), vocab_size)
+    soft[:, first_word:] = smoothing / (vocab_size - first_word)
+    soft[torch.arange(len(labels)), labels] += 1 - smoothing
+    return soft
+
+
+def test_smoothing_by_hand() -> None:
+    """Two special tokens and three words of probabilities 1/10, 1/10, 2/10, 4/10, 2/10; the label is the first word."""
+    logits = torch.tensor([[1.0, 1.0, 2.0, 4.0, 2.0], [9.0, 1.0, 1.0, 1.0, 1.0]]).log().requires_grad_()
+    loss = smoothed_cross_entropy(logits, torch.tensor([2, IGNORED]), 0.3, first_word=2)
+    assert float(loss) == pytest.approx(-0.7 * math.log(0.2) - 0.1 * (math.log(0.2) + math.log(0.4) + math.log(0.2)))
+    loss.backward()
+    assert logits.grad is not None
+    assert logits.grad[0].tolist() == pytest.approx([0.1, 0.1, 0.2 - 0.8, 0.4 - 0.1, 0.2 - 0.1])
+    assert logits.grad[1].tolist() == [0] * 5
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_smoothing_leaves_special_tokens_to_the_plain_loss(smoothing: float) -> None:
+    torch.manual_seed(0)
+    logits, labels = torch.randn(7, 20), torch.randint(6, 20, (7,))
+    labels[3] = 3  # <unk> may be a label; it gets no mass but its own
+    soft = soft_labels(labels, 20, smoothing, 6)
+    labels = torch.cat([labels, torch.tensor([IGNORED] * 2)])
+    logits = torch.cat([logits, torch.randn(2, 20)]).requires_grad_()
+    loss = smoothed_cross_entropy(logits, labels, smoothing, 6)
+    assert float(loss) == pytest.approx(float(-(soft * logits[:7].log_softmax(1)).sum(1).mean()), abs=1e-6)
+    (smoothed,) = torch.autograd.grad(loss, logits)
+    (plain,) = torch.autograd.grad(F.cross_entropy(logits, labels, ignore_index=IGNORED), logits)
+    others = labels != 3
+    assert torch.allclose(smoothed[others, :6], plain[others, :6], atol=1e-7)
+    assert torch.allclose(smoothed[:7], (logits[:7].softmax(1) - soft) / 7, atol=1e-7)
+
+
 @pytest.mark.parametrize("together", [False, True])
 def test_the_loss_is_that_of_one_pair_after_the_other(store: Store, together: bool) -> None:
     task = task_for(store, source_sees_target=together)
@@ -88,7 +125,9 @@ def test_the_loss_is_that_of_one_pair_after_the_other(store: Store, together: bo
             inputs = [arrays[name][pair] for name in ("tokens", "positions", "languages")]
             logits = model.logits(model.transformer(*inputs, pattern).last)
             labels = label_at[pair]
-            words.append(F.cross_entropy(logits, labels, label_smoothing=0.1, reduction="none")[labels != IGNORED])
+            predicted = labels != IGNORED
+            soft = soft_labels(labels[predicted], logits.shape[1], 0.1, store.vocabulary.first_word)
+            words.append(-(soft * logits[predicted].log_softmax(1)).sum(1))
             alone = [tensor[~target] for tensor in inputs]
             below = model.transformer.below_last(*alone, FullAttention(Segments.of(sizes[:1])))
             scores = model.length(below.mean(0)[None], torch.tensor(sizes[:1] - 2), inputs[2][-1:])
@@ -108,6 +147,34 @@ def test_fixed_shapes_change_nothing(store: Store) -> None:
         longest = max(np.diff(b.arrays[f"{name}_cu_seqlens"]).max() for name in ("pair", "half", "masked"))
         assert longest <= b.longest
     assert all(shape == shapes[0] for shape in shapes)
+
+
+@pytest.mark.parametrize(("direction", "pair"), [("de-en", (0, 1)), ("en-de", (1, 0))])
+def test_one_direction_alone(store: Store, direction: str, pair: tuple[int, int]) -> None:
+    both, model = task_for(store), tiny(store.vocabulary)
+    task = TranslationTask(store, model, MaskingConfig(), TOKENS, 1, False, [direction])
+    batches = [batch.arrays for (batch, _), _ in zip(task.batches(Cursor(), 0, 0, 1), range(20))]  # noqa: B905
+    for arrays in batches:
+        source, target = (set(arrays["languages"][arrays["is_target"] == is_target]) for is_target in (False, True))
+        assert (source, target) == ({pair[0]}, {pair[1]})
+        assert set(arrays["target_language"]) == {pair[1]}
+    assert model.config.trained_directions == (direction,)
+    assert model.config.directions == [direction]
+    assert model.length_table is not None
+    assert both.learner.length_table is not None
+    assert model.length_table.seen == {direction: both.learner.length_table.seen[direction]}
+    assert both.learner.config.trained_directions == ()
+    assert task.fingerprint() != both.fingerprint()
+    assert set(task.validate(model)) == {f"bleu {direction}"}
+    with pytest.raises(InputError, match="unknown direction 'de-fr': did you mean 'de-en'"):
+        TranslationTask(store, model, MaskingConfig(), TOKENS, 1, False, ["de-fr"])
+
+
+def test_a_model_of_one_direction_can_learn_both(store: Store) -> None:
+    model = TranslationTask(store, tiny(store.vocabulary), MaskingConfig(), TOKENS, 1, False, ["de-en"]).learner
+    task = TranslationTask(store, model, MaskingConfig(), TOKENS, 1, False, ["en-de", "de-en"])
+    assert (model.config.trained_directions, list(task.learner.length_table.seen)) == ((), ["de-en", "en-de"])  # type: ignore[union-attr]
+    assert task.fingerprint()["directions"] == ["de-en", "en-de"]
 
 
 def test_pretraining_batches(store: Store) -> None:

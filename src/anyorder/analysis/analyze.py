@@ -13,7 +13,8 @@ import numpy as np
 
 from anyorder.analysis import linguistics, order_metrics
 from anyorder.analysis.linguistics import Text
-from anyorder.analysis.order_metrics import LABELS, Array
+from anyorder.analysis.order_labels import LABELS
+from anyorder.analysis.order_metrics import Array
 from anyorder.analysis.parsers import Parser, Trees, annotate, choose_parser, read_trees
 from anyorder.analysis.results import Analysis, Metric, SystemAnalysis
 from anyorder.analysis.statistics import MetricEstimator, Statistic, ratio_statistic
@@ -57,8 +58,9 @@ def analyze(
         seed: Random seed of both.
         on_progress: Called with 1 after every system.
     """
-    check_number("samples", samples, at_least=20)
-    check_number("null_samples", null_samples, at_least=1)
+    check_number("samples", samples, at_least=20, at_most=1_000_000)
+    check_number("null_samples", null_samples, at_least=1, at_most=100_000)
+    check_number("seed", seed, at_least=0)
     systems = name_systems(systems)
     count = check_systems(systems, references)
     trees = read_trees(trees) if isinstance(trees, Path) else trees

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-LABELS = ("outer-to-inner", "left-to-right", "right-to-left", "inner-to-outer", "other")
-
 
 @dataclass(frozen=True)
 class RankedOrders:
@@ -172,13 +170,19 @@ def _steps(steps: Orders) -> Array:
 
 
 def at_edge(steps: Orders) -> Array:
-    """(..., n): whether the position was the leftmost or the rightmost masked one when it was filled.
+    """(..., n): whether the position was the leftmost or the rightmost masked one when it was filled."""
+    from_left, from_right = at_edges(steps)
+    return from_left | from_right
+
+
+def at_edges(steps: Orders) -> tuple[Array, Array]:
+    """(..., n) each: whether the position was the leftmost masked one when it was filled, and whether the rightmost.
 
     It was the leftmost if nothing to its left was filled later.
     """
     values = _steps(steps)
-    from_right = np.maximum.accumulate(values[..., ::-1], -1)[..., ::-1]
-    return (values == np.maximum.accumulate(values, -1)) | (values == from_right)
+    latest_from_right = np.maximum.accumulate(values[..., ::-1], -1)[..., ::-1]
+    return values == np.maximum.accumulate(values, -1), values == latest_from_right
 
 
 def edge_share(steps: Sequence[Array]) -> float:
@@ -263,40 +267,33 @@ def is_last_then_left_to_right(steps: Orders) -> Array:
     return (values[..., -1] < values[..., :-1].min(-1)) & is_left_to_right(values[..., :-1])
 
 
-def label_threshold(length: int) -> float:
-    """The correlation that random orders of this length reach with one of the four prototypes in 5% of sentences.
-
-    Kendall's tau of a random order has the variance 2(2n + 5) / 9n(n - 1). Two of the prototypes are the reverse of the
-    other two, and the remaining pair is nearly uncorrelated: the larger absolute value of two standard normal variables
-    exceeds 2.236 with probability 0.05. Never above 1, so that full agreement always counts.
-    """
-    if length < 2:
-        return 1.0
-    return min(1.0, 2.236 * float(np.sqrt(2 * (2 * length + 5) / (9 * length * (length - 1)))))
+NEARLY = 0.9
+"""Kendall's tau above which an order counts as nearly left-to-right."""
 
 
-def label(steps: Orders) -> Array:
-    """(...): the index into `LABELS` of the prototype that an order resembles most.
+def is_nearly_left_to_right(steps: Orders, without_last: Array | bool = False) -> Array:
+    """(...): whether an order is left-to-right, or has a Kendall's tau with left-to-right above 0.9.
 
-    It is the one of outer-in, left-to-right, right-to-left and inner-out with the largest Kendall's tau, or 'other'
-    where that is below `label_threshold` or there are fewer than two positions. In a tie, left-to-right and
-    right-to-left win. A sentence of ten or more positions with the last one filled first and the rest from left to
-    right is left-to-right, and so is the paper's own example that 'runs from left to right mostly'.
+    Args:
+        steps: The orders.
+        without_last: (...) where the last position, such as final punctuation, does not count.
 
-    >>> LABELS[int(label([1, 2, 5, 7, 8, 6, 4, 3]))]
-    'outer-to-inner'
+    >>> [bool(is_nearly_left_to_right([2, 3, 4, 5, 1], without_last)) for without_last in (False, True)]
+    [False, True]
     """
     orders = ranked(steps)
-    tau_left_to_right = kendall(orders, left_to_right(orders.length))
-    return label_of(tau_left_to_right, kendall(orders, outer_in(orders.length)), orders.length)
+    rest = _kendall_without_last(orders) > NEARLY
+    whole = kendall(orders, left_to_right(orders.length)) > NEARLY
+    rest |= is_left_to_right(orders.steps[..., :-1])
+    return np.where(without_last, rest, whole | is_left_to_right(orders))
 
 
-def label_of(tau_left_to_right: Array, tau_outer_in: Array, length: int) -> Array:
-    """`label`, from Kendall's tau with left-to-right and with outer-in."""
-    is_monotonic = np.abs(tau_left_to_right) >= np.abs(tau_outer_in) - 1e-9
-    best = np.where(is_monotonic, tau_left_to_right, tau_outer_in)
-    nearest = np.where(is_monotonic, np.where(tau_left_to_right > 0, 1, 2), np.where(tau_outer_in > 0, 0, 3))
-    return np.where(np.abs(best) >= label_threshold(length) - 1e-6, nearest, 4)  # NaN is not
+def _kendall_without_last(orders: RankedOrders) -> Array:
+    """(...): Kendall's tau-b with left-to-right of all positions but the last."""
+    pairs = (orders.length - 1) * (orders.length - 2) / 2
+    tied = orders.tied - (orders.until - orders.earlier - 1)[..., -1]
+    discordant = orders.passed[..., :-1].sum(-1, dtype=np.int64)
+    return _ratio(pairs - tied - 2 * discordant, np.sqrt(pairs * (pairs - tied)))
 
 
 # Many sentences.

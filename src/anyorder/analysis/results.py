@@ -48,7 +48,7 @@ class Analysis:
     sentences: int
     systems: list[SystemAnalysis]
     per_sentence: dict[str, list[list[float | None]]]
-    """Metrics by system and sentence; `label` is an index into `order_metrics.LABELS`."""
+    """Metrics by system and sentence; `label` is an index into `order_labels.LABELS`."""
     notes: list[str]
     """What could not be measured, and why."""
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from anyorder.analysis import linguistics, order_metrics
 from anyorder.analysis.linguistics import Ranks, Text
-from anyorder.analysis.order_metrics import LABELS, Array, RankedOrders
+from anyorder.analysis.order_labels import LABELS, label_of
+from anyorder.analysis.order_metrics import Array, RankedOrders
 from anyorder.analysis.statistics import Ratio, Statistic, divide_columns, ratio_statistic
 
 BINS = 20
@@ -169,7 +170,9 @@ def _sentence_ratios(orders: RankedOrders, ends_in_punctuation: Array) -> dict[s
     ratios["left-to-right share"] = order_metrics.is_left_to_right(orders) * has_order, has_order
     punctuation_first = order_metrics.is_last_then_left_to_right(orders) * ends_in_punctuation
     ratios["punctuation first share"] = punctuation_first * has_order, has_order
-    labels = order_metrics.label_of(tau_left_to_right, tau_outer_in, length)
+    nearly = order_metrics.is_nearly_left_to_right(orders, ends_in_punctuation)
+    ratios["nearly left-to-right share"] = nearly * has_order, has_order
+    labels = label_of(orders, tau_left_to_right)
     for index, name in enumerate(LABELS):
         ratios[f"label {name}"] = labels == index, 1.0
     return ratios

@@ -30,7 +30,7 @@ def learn_order(
     Args:
         model: The trained model: a bundled one (de-en), a folder, or a hub id.
         data: A store made by 'anyorder prepare' with this model's tokenizer.
-        out: The folder of the run: order/ (the best on the dev split), checkpoint-*/ (to resume from), log.jsonl.
+        out: The folder of the run: order/ (the best in validation), checkpoint-*/ (to resume from), log.jsonl.
         direction: The direction to learn for, such as de-en; several, separated by commas, share one order.
         policy: The network.
         rl: Algorithm, reward and data.

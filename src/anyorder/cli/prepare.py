@@ -1,5 +1,6 @@
 """`anyorder prepare`: turn parallel text into a store."""
 
+import re
 from pathlib import Path
 
 from anyorder.data.corpus import parse_corpora
@@ -19,7 +20,7 @@ def prepare(
     test: str = "",
     mono: str = "",
     splits: dict[str, str] = {},  # noqa: B006 - never modified
-    hold_out: dict[str, str] = {},  # noqa: B006
+    hold_out: str = "",
     vocabulary: int = 16_000,
     tokenizer: str | None = None,
     text: TextConfig = TextConfig(),  # noqa: B008 - frozen
@@ -39,7 +40,8 @@ def prepare(
         test: Test set.
         mono: Monolingual corpora for pretraining; files of different languages need not be aligned.
         splits: Other splits by name, such as {test2014: data/newstest2014.%}.
-        hold_out: New splits made of the last pairs of training corpora, such as {order: "news=5000,europarl=1000"}.
+        hold_out: New splits made of the last pairs of training corpora, such as selection=news:1000 (what 'train' and
+            'learn-order' choose their checkpoint by); several, separated by commas, may name the same split.
         vocabulary: Size of the joint vocabulary to learn.
         tokenizer: Reuse a vocabulary instead of learning one: that of a tokenizer.json, a store or a model (a bundled
             one, a folder, a hub id).
@@ -63,7 +65,7 @@ def prepare(
         vocabulary=_vocabulary(tokenizer) if tokenizer else vocabulary,
         text=text,
         filters=filters,
-        hold_out={split: _amounts(split, spec) for split, spec in hold_out.items()},
+        hold_out=_amounts(hold_out),
         workers=workers,
     )
     from anyorder.report.terminal import filter_table
@@ -82,14 +84,15 @@ def _vocabulary(name: str) -> Vocabulary:
     return Vocabulary.load(find(name))
 
 
-def _amounts(split: str, spec: str) -> dict[str, int]:
-    """How many pairs of each corpus: `news=5000,europarl=1000`."""
-    amounts = {}
-    for part in filter(None, spec.split(",")):
-        corpus, _, count = part.partition("=")
-        if not count.isdigit():
-            raise InputError(f"'{part}': expected CORPUS=NUMBER", "hold_out")
-        amounts[corpus.strip()] = int(count)
-    if not amounts:
-        raise InputError(f"'{split}': names no corpus, expected CORPUS=NUMBER", "hold_out")
+def _amounts(spec: str) -> dict[str, dict[str, int]]:
+    """How many pairs of each corpus each split takes: `selection=news:1000,order=news:5000,order=europarl:1000`."""
+    amounts: dict[str, dict[str, int]] = {}
+    for part in filter(None, (part.strip() for part in spec.split(","))):
+        match = re.fullmatch(r"([^=]+)=(.+):([0-9]{1,9})", part)
+        if not match:
+            raise InputError(f"'{part}': expected SPLIT=CORPUS:NUMBER", "hold_out")
+        split, corpus, count = (group.strip() for group in match.groups())
+        if corpus in amounts.setdefault(split, {}):
+            raise InputError(f"'{part}': split '{split}' takes pairs of '{corpus}' twice", "hold_out")
+        amounts[split][corpus] = int(count)
     return amounts

@@ -15,6 +15,7 @@ def train(
     transformer: TransformerConfig = TransformerConfig(),  # noqa: B008 - frozen
     masking: MaskingConfig = MaskingConfig(),  # noqa: B008
     run: TextTrainConfig = TextTrainConfig(),  # noqa: B008
+    directions: str = "",
     init: str | None = None,
     resume: bool = False,
 ) -> None:
@@ -29,10 +30,11 @@ def train(
         transformer: Size of the model.
         masking: The objective and its data.
         run: How long and how fast to train.
+        directions: The directions to learn, such as de-en; both of the store's languages if not given.
         init: A model to start from (a folder, a bundled name, a hub id), such as a pretrained one.
         resume: Continue the run in 'out' from its last checkpoint, if there is one.
     """
-    show_result(train_model(data, out, transformer, masking, run, init, resume))
+    show_result(train_model(data, out, transformer, masking, run, init, resume, directions))
 
 
 def show_result(result: TrainResult) -> None:

@@ -65,28 +65,52 @@ class FilterReport:
         return record
 
 
-class UsableLines:
-    """The usable lines of a split. Empty ones, and duplicates where `deduplicate` is set, are counted and skipped.
+class EvaluationLines:
+    """What the evaluation splits hold, as digests: whole pairs, and the sentences of each language."""
 
-    While the lines are read, `corpora` collects the corpora (name to index) and `corpus_of` the index of each line's
-    corpus.
+    def __init__(self) -> None:
+        self._pairs: set[bytes] = set()
+        self._sentences: dict[str, set[bytes]] = {}
+
+    def add(self, lines: Sequence[str], languages: Sequence[str]) -> None:
+        self._pairs.add(_digest(lines))
+        for line, language in zip(lines, languages, strict=True):
+            self._sentences.setdefault(language, set()).add(_digest((line,)))
+
+    def holds(self, digest: bytes, languages: Sequence[str]) -> bool:
+        """Whether a pair, or a sentence of one language, is among them."""
+        return digest in (self._sentences.get(languages[0], ()) if len(languages) == 1 else self._pairs)
+
+
+def _digest(lines: Sequence[str]) -> bytes:
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=12).digest()
+
+
+class UsableLines:
+    """The usable lines of a split: empty ones are counted and skipped.
+
+    So are duplicates, and lines that an evaluation split holds, unless this is an evaluation split itself: its lines
+    are noted in `evaluation`, which all splits share. While the lines are read, `corpora` collects the corpora (name to
+    index) and `corpus_of` the index of each line's corpus.
     """
 
     def __init__(
         self,
         split: str,
+        languages: Sequence[str],
         corpora: Sequence[Corpus],
         report: FilterReport,
-        evaluation_pairs: set[bytes],
-        deduplicate: bool,
+        evaluation: EvaluationLines,
+        is_evaluation: bool,
     ):
         self.split = split
         self.corpora: dict[str, int] = {}
         self.corpus_of: list[int] = []
         self._inputs = corpora
         self._report = report
-        self._evaluation_pairs = evaluation_pairs
-        self._deduplicate = deduplicate
+        self._languages = languages
+        self._evaluation = evaluation
+        self._is_evaluation = is_evaluation
 
     def __iter__(self) -> Iterator[tuple[str, ...]]:
         seen: set[bytes] = set()
@@ -107,11 +131,11 @@ class UsableLines:
     def _reason_to_drop(self, lines: tuple[str, ...], seen: set[bytes]) -> str | None:
         if not all(line and not line.isspace() for line in lines):
             return "empty"
-        digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=12).digest()
-        if not self._deduplicate:
-            self._evaluation_pairs.add(digest)
+        if self._is_evaluation:
+            self._evaluation.add(lines, self._languages)
             return None
-        if digest in self._evaluation_pairs:
+        digest = _digest(lines)
+        if self._evaluation.holds(digest, self._languages):
             return "in another split"
         if digest in seen:
             return "duplicate"

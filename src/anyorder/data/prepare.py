@@ -5,12 +5,12 @@ unfinished store. The store takes its name only when it is complete. Nothing her
 """
 
 import os
-import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,17 @@ import numpy as np
 from anyorder import progress
 from anyorder.data import store
 from anyorder.data.corpus import Corpus, read_lines, split_by_language
-from anyorder.data.filters import ONLY_EMPTY, REASONS, FilterConfig, FilterReport, UsableLines
+from anyorder.data.filters import ONLY_EMPTY, REASONS, EvaluationLines, FilterConfig, FilterReport, UsableLines
 from anyorder.data.packing import ranges
 from anyorder.data.text import Text, TextConfig
 from anyorder.data.vocabulary import Vocabulary
-from anyorder.data.workers import Workers
+from anyorder.data.workers import MAX_WORKERS, Workers
 from anyorder.errors import InputError, check_number, unknown
 from anyorder.files import atomic_folder, sha256
 
 MONOLINGUAL = "mono"
+MAX_VOCABULARY = 10_000_000
+"""Entries of one that is learned."""
 
 
 def prepare(
@@ -62,7 +64,9 @@ def prepare(
     text = text or TextConfig()
     filters = filters or FilterConfig()
     hold_out = hold_out or {}
-    check_number("workers", workers, at_least=1)
+    check_number("workers", workers, at_least=1, at_most=MAX_WORKERS)
+    if isinstance(vocabulary, int):
+        check_number("vocabulary", vocabulary, at_least=1, at_most=MAX_VOCABULARY)
     _check_split_names(splits, hold_out)
     if not splits and not mono:
         raise InputError("nothing to prepare: name at least one parallel or monolingual corpus")
@@ -72,15 +76,14 @@ def prepare(
         spool = folder / "spool"
         spool.mkdir()
         tokenized: dict[str, _TokenizedSplit] = {}
-        evaluation_pairs: set[bytes] = set()
-        # Evaluation sets first: a training pair that is in one of them is dropped.
+        evaluation = EvaluationLines()
+        # Evaluation sets first: a training pair, or a monolingual sentence, that is in one of them is dropped.
         for name in sorted(splits, key=lambda split: split == "train"):
-            lines = UsableLines(
-                name, splits[name], report, evaluation_pairs, deduplicate=name == "train" or len(languages) == 1
-            )
+            lines = UsableLines(name, languages, splits[name], report, evaluation, is_evaluation=name != "train")
             tokenized[name] = _tokenize(pool, spool, lines, languages, text)
         for language, corpus in monolingual.items():
-            lines = UsableLines(f"{MONOLINGUAL}.{language}", [corpus], report, set(), deduplicate=True)
+            split = f"{MONOLINGUAL}.{language}"
+            lines = UsableLines(split, (language,), [corpus], report, evaluation, is_evaluation=False)
             tokenized[lines.split] = _tokenize(pool, spool, lines, (language,), text)
         for name, words in tokenized.items():
             if words.lines == 0:
@@ -131,7 +134,7 @@ def _check_split_names(splits: Iterable[str], hold_out: Iterable[str]) -> None:
     """Every split has a different name, which can be part of a file's name."""
     names = [*splits, *hold_out]
     for name in names:
-        if not re.fullmatch(r"[\w-]+", name) or name == MONOLINGUAL:
+        if not store.is_split_name(name) or name == MONOLINGUAL:
             raise InputError(f"'{name}' cannot be the name of a split: expected letters, digits, - and _")
         if names.count(name) > 1:
             raise InputError(f"split '{name}' is named twice")
@@ -256,9 +259,16 @@ def _write(
         with (folder / store.ids_name(split, language)).open("wb") as output:
             for block in np.array_split(lines, max(1, len(lines) // 100_000)):
                 output.write(encoded.ids[side][ranges(starts[block], lengths[block])].tobytes())
-        np.save(folder / store.ends_name(split, language), np.cumsum(lengths[lines], dtype=np.int64))
+        _save(folder / store.ends_name(split, language), np.cumsum(lengths[lines], dtype=np.int64))
     if parallel:
-        np.save(folder / store.corpus_name(split), words.corpus[lines])
+        _save(folder / store.corpus_name(split), words.corpus[lines])
+
+
+def _save(file: Path, array: np.ndarray) -> None:
+    """Unlike `np.save` into a file, it says what the system says of a full disk."""
+    content = BytesIO()
+    np.save(content, array)
+    file.write_bytes(content.getbuffer())
 
 
 def _words_of(

@@ -1,5 +1,6 @@
 """How long and how fast to train: the settings that every objective shares. Knows no objective and no flag."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
@@ -53,24 +54,28 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         config = type(self)
-        for name in ("steps", "batches_per_step", "log_every"):
+        for name in ("steps", "log_every"):
             check_number(name, getattr(self, name), at_least=1, config=config)
-        not_negative = ("warmup", "validate_every", "save_every", "patience", "max_grad_norm", "weight_decay")
-        for name in (*not_negative, "learning_rate"):
+        check_number("batches_per_step", self.batches_per_step, at_least=1, at_most=1 << 16, config=config)
+        for name in ("warmup", "validate_every", "save_every", "patience", "max_grad_norm"):
             check_number(name, getattr(self, name), at_least=0, config=config)
+        for name in ("learning_rate", "weight_decay"):
+            check_number(name, getattr(self, name), at_least=0, at_most=1000, config=config)
         check_number("minutes", self.minutes, above=0, config=config)
         check_number("decay_from", self.decay_from, at_least=0, at_most=1, config=config)
         check_number("ema", self.ema, at_least=0, below=1, config=config)
         check_number("seed", self.seed, at_least=0, at_most=MAX_SEED, config=config)
         if self.steps is not None and self.minutes is not None:
-            raise InputError("and steps exclude each other: expected one of them", "minutes", config)
+            raise InputError(
+                "cannot be given together with steps: a run ends by the clock or by its steps", "minutes", config
+            )
         if self.track != "none" and find_spec(self.track) is None:
             raise InputError(f"{self.track}: needs {self.track}: pip install 'anyorder[track]'", "track", config)
 
     def check_length(self) -> None:
         """An `InputError` unless the config says how long to train. A default config does not, and cannot be run."""
         if self.steps is None and self.minutes is None:
-            raise InputError("or minutes is needed: say how long to train", "steps", type(self))
+            raise InputError("is missing: say how long to train, in steps or in minutes", "steps", type(self))
 
     def resolve_device(self) -> torch.device:
         """The device to train on."""
@@ -94,7 +99,7 @@ class TextTrainConfig(TrainConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("batch_tokens", self.batch_tokens, at_least=16, config=type(self))
+        check_number("batch_tokens", self.batch_tokens, at_least=16, at_most=1 << 24, config=type(self))
 
 
 def choose_by_device(value: int | None, device: torch.device, cuda: int, cpu: int) -> int:
@@ -102,3 +107,13 @@ def choose_by_device(value: int | None, device: torch.device, cuda: int, cpu: in
     if value is not None:
         return value
     return cuda if device.type == "cuda" else cpu
+
+
+def split_directions(directions: str | Sequence[str]) -> list[str]:
+    """Directions that were given as a list, or as text separated by commas.
+
+    >>> split_directions("de-en, en-de")
+    ['de-en', 'en-de']
+    """
+    parts = directions.split(",") if isinstance(directions, str) else directions
+    return [part.strip() for part in parts if part.strip()]

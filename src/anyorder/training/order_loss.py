@@ -5,12 +5,18 @@ finished sentence earns a reward R. With returns G_i = gamma^(T-i) R and a basel
 
     - mean (G_i - b_i) log pi(a_i)   + value_coef * mean (v_i - G_i)^2   - entropy_coef * mean H(pi)
 
-over all steps at which there is a choice: the last one is forced, so its log-probability and entropy are zero. (The
-paper prints the entropy with a plus; its text and code mean it as a bonus.) The algorithms differ in the baseline and
-in how often they use a rollout:
+over all steps at which there is a choice: the last one is forced, so its log-probability and entropy are zero. The
+paper prints the entropy with a plus; its text and code mean it as a bonus. It also prints the sum over the steps
+divided by T twice, where its code takes the mean (`entropy_scale`).
+
+Rollouts that are used for more than one step of the optimizer are no longer the policy's own after the first. The
+gradient then takes the ratio r_i of the new probability of a_i to that of the rollout, clipped as in PPO, in place of
+log pi(a_i): min(r_i A_i, clip(r_i) A_i) with A_i = G_i - b_i, whose gradient at r_i = 1 is the one above.
+
+The algorithms differ in the baseline and in how often they use a rollout:
 
     a2c   b_i is the value network's estimate v_i                                          (Jiang & Bansal 2021)
-    ppo   the same, several epochs on the same rollouts with clipped probability ratios    (Mansimov et al. 2019)
+    ppo   the same, several epochs on the same rollouts                                    (Mansimov et al. 2019)
     rloo  several rollouts of each sentence, b_i is the mean return of the others          (Kool et al. 2019)
 
 Where a2c or ppo make several rollouts of a sentence, the two baselines add up: an error of the value network in the
@@ -38,12 +44,13 @@ class RLConfig:
     """What the order learns from."""
 
     algorithm: Literal["a2c", "ppo", "rloo"] = "rloo"
-    """a2c: a value network as baseline (the paper). ppo: the same, clipped, several epochs (Mansimov et al. 2019).
-    rloo: several rollouts of a sentence, each compared with the others."""
+    """a2c: a value network as baseline (the paper). ppo: the same, several epochs (Mansimov et al. 2019). rloo: several
+    rollouts of a sentence, each compared with the others."""
     reward: str = "bleu"
-    """What a finished sentence earns, by name. bleu: smoothed sentence BLEU on subwords (the paper). corpus-bleu: what
-    it contributes to the corpus BLEU of its batch in words. chrf: sentence chrF. edit-distance: minus the edit distance
-    to the reference. likelihood: the mean likelihood of its tokens. Or the name of a registered reward."""
+    """What a finished sentence earns, by name. bleu: sentence BLEU on subwords (the paper), smoothed as sacreBLEU does.
+    bleu-add-one: the same, smoothed as the paper's code does. corpus-bleu: what it contributes to the corpus BLEU of
+    its batch in words. chrf: sentence chrF. edit-distance: minus the edit distance to the reference. likelihood: the
+    mean likelihood of its tokens. Or the name of a registered reward."""
     each_step: Literal["auto", "yes", "no"] = "auto"
     """Reward every step by what it changes, not only the finished sentence; auto does so for edit-distance."""
     sentences: int | None = None
@@ -55,10 +62,14 @@ class RLConfig:
     """Discount of rewards that come later."""
     entropy_coef: float = 0.001
     """Weight of the entropy bonus (the paper's lambda)."""
+    entropy_scale: Literal["mean", "printed"] = "mean"
+    """mean: the bonus is the mean entropy of a step (the paper's code). printed: a sentence's sum over its T steps,
+    divided by T squared (the paper's formula), so the same lambda is weaker by about the length of a sentence."""
     value_coef: float = 1.0
     """Weight of the value network's squared error (a2c, ppo)."""
     clip_range: float = 0.2
-    """How far a probability may move away from the rollout's (ppo)."""
+    """How far a probability may move away from the rollout's, where rollouts are used for several steps: ppo, or more
+    than one minibatch."""
     epochs: int = 4
     """How often the same rollouts are used (ppo)."""
     num_minibatches: int = 1
@@ -77,19 +88,25 @@ class RLConfig:
     max_length: int = 30
     """Only pairs with at most so many subwords on both sides."""
     validation_sentences: int | None = None
-    """Sentences of the dev split that validation translates, in each direction; chosen by the device if not given:
-    3,000 on CUDA, 50 on the CPU."""
+    """Sentences that validation translates, in each direction; chosen by the device if not given: 3,000 on CUDA, 50 on
+    the CPU."""
     validation_length: int = 30
     """Only those with at most so many subwords on both sides; 0 takes any."""
+    validation_split: str = "auto"
+    """The store's split that they come from; auto is 'selection' where there is one, else 'dev'; none leaves validation
+    out."""
     validation_orders: str = "left-to-right,easy-first,margin"
     """Orders whose BLEU is shown beside the learned one's."""
 
     def __post_init__(self) -> None:
-        for name in ("sentences", "epochs", "num_minibatches", "validation_sentences"):
-            check_number(name, getattr(self, name), at_least=1, config=RLConfig)
+        for name, largest in (("sentences", 1 << 20), ("epochs", 1000), ("num_minibatches", 1 << 20)):
+            check_number(name, getattr(self, name), at_least=1, at_most=largest, config=RLConfig)
+        check_number("validation_sentences", self.validation_sentences, at_least=1, config=RLConfig)
         check_number("num_minibatches", self.num_minibatches, at_most=self.sentences, config=RLConfig)
-        for name in ("rollouts", "entropy_coef", "value_coef", "kl_coef", "validation_length"):
-            check_number(name, getattr(self, name), at_least=0, config=RLConfig)
+        check_number("rollouts", self.rollouts, at_least=0, at_most=4096, config=RLConfig)
+        for name in ("entropy_coef", "value_coef", "kl_coef"):
+            check_number(name, getattr(self, name), at_least=0, at_most=1e6, config=RLConfig)
+        check_number("validation_length", self.validation_length, at_least=0, config=RLConfig)
         check_number("gamma", self.gamma, above=0, at_most=1, config=RLConfig)
         check_number("clip_range", self.clip_range, above=0, below=1, config=RLConfig)
         check_number("min_length", self.min_length, at_least=2, config=RLConfig)  # one position leaves no choice
@@ -109,6 +126,11 @@ class RLConfig:
     @property
     def has_value(self) -> bool:
         return self.algorithm != "rloo"
+
+    @property
+    def reuses_rollouts(self) -> bool:
+        """Whether a batch of rollouts makes more than one step of the optimizer."""
+        return self.algorithm == "ppo" or self.num_minibatches > 1
 
     @property
     def rewards_steps(self) -> bool:
@@ -146,7 +168,7 @@ class Rollouts:
     advantages: Tensor
     """(D,) G_i - b_i, with the baseline of the time of the rollout."""
     old_log_probs: Tensor | None
-    """(D,) log pi(a_i) at the time of the rollout, for ppo."""
+    """(D,) log pi(a_i) at the time of the rollout; None where the rollouts are used only once."""
     report: Tensor
     """(2,) mean reward and edge share."""
 
@@ -185,11 +207,19 @@ def compute_advantages(
     if rl.rollouts_per_sentence > 1:
         advantages = leave_one_out(advantages, rl.rollouts_per_sentence)
     old_log_probs = None
-    if rl.algorithm == "ppo":
+    if rl.reuses_rollouts:
         old_log_probs = networks.log_probs(decisions).gather(1, decisions.chosen[:, None]).squeeze(1)
     edge_share = edge_fills(outcome.steps, outcome.lengths).sum() / outcome.lengths.sum()
     report = torch.stack([rewards.sum(1).mean(), edge_share])
     return Rollouts(decisions, returns[index], advantages[index], old_log_probs, report)
+
+
+def printed_entropy(step_entropy: Tensor, lengths: Tensor) -> Tensor:
+    """The entropy term by the paper's formula: 1/T^2 times the sum over a rollout's steps, averaged over rollouts.
+
+    step_entropy, lengths: (D,) of every decision, and T of its sentence. A rollout has T - 1 decisions.
+    """
+    return (step_entropy / lengths.square()).sum() / (1 / (lengths - 1)).sum()
 
 
 class OrderLoss(nn.Module):
@@ -206,7 +236,8 @@ class OrderLoss(nn.Module):
         log_probs = self.networks.log_probs(decisions)
         chosen = log_probs.gather(1, decisions.chosen[:, None]).squeeze(1)
         finite = log_probs.masked_fill(log_probs == -torch.inf, 0.0)
-        entropy = -(log_probs.exp() * finite).sum(1).mean()
+        step_entropy = -(log_probs.exp() * finite).sum(1)
+        entropy = step_entropy.mean()
         advantages, value_loss = rollouts.advantages, torch.zeros_like(entropy)
         if rl.has_value:
             value_loss = (self.networks.values(decisions) - rollouts.returns).square().mean()
@@ -215,7 +246,8 @@ class OrderLoss(nn.Module):
         else:
             ratio = (chosen - rollouts.old_log_probs).exp()
             gain = torch.minimum(advantages * ratio, advantages * ratio.clamp(1 - rl.clip_range, 1 + rl.clip_range))
-        loss = -gain.mean() + rl.value_coef * value_loss - rl.entropy_coef * entropy
+        bonus = entropy if rl.entropy_scale == "mean" else printed_entropy(step_entropy, decisions.target_lengths)
+        loss = -gain.mean() + rl.value_coef * value_loss - rl.entropy_coef * bonus
         if decisions.reference is not None:
             log_ratio = finite - decisions.reference.masked_fill(decisions.reference == -torch.inf, 0.0)
             loss = loss + rl.kl_coef * (log_probs.exp() * log_ratio).sum(1).mean()

@@ -28,7 +28,7 @@ from anyorder.training.order_loss import OrderLoss, RLConfig, compute_advantages
 from anyorder.training.rewards import make_reward
 from anyorder.training.rollout import SamplingOrder, roll_out
 from anyorder.training.task import Task
-from anyorder.training.validation import DevSet
+from anyorder.training.validation import ValidationSet, validation_split
 
 FOLDER = "order"
 """Where in the folder of a run the learned order is written."""
@@ -71,6 +71,7 @@ class OrderTask(Task[OrderBatch]):
     reports = ("reward", "edge share", "entropy", "loss", "value loss")
     shown = ("reward", "entropy", "edge share")
     unit = "rollouts"
+    folder = FOLDER
     compiles = False
     learner: ActorCritic
 
@@ -91,6 +92,7 @@ class OrderTask(Task[OrderBatch]):
         if rl.max_length > room:
             raise InputError(f"{rl.max_length}: the model has room for {room} subwords", "max_length", RLConfig)
         rl = with_sizes(rl, device or model.device)
+        rl = replace(rl, validation_split=validation_split(store, rl.validation_split))
         self.model = model.eval().requires_grad_(False)
         self.rl = rl
         self.epochs = rl.epochs if rl.algorithm == "ppo" else 1
@@ -104,7 +106,6 @@ class OrderTask(Task[OrderBatch]):
         self._stats_function = torch.compile(prediction_stats, dynamic=True) if compile else prediction_stats
         heuristics = rl.validation_orders.strip()
         self._heuristics = [make_order(name) for name in split_orders(heuristics)] if heuristics else []
-        self._heuristics_scored = False
         split = rl.split if rl.split != "auto" else "order" if "order" in store else "train"
         self._split = join([store.split(name.strip()) for name in split.split(",")])
         self._pairs = self._eligible_pairs(self._split)
@@ -121,12 +122,14 @@ class OrderTask(Task[OrderBatch]):
                 "num_minibatches",
                 RLConfig,
             )
-        self._dev = None
-        if "dev" in store:
+        self._validation = None
+        if rl.validation_split in store:
             assert rl.validation_sentences is not None
-            self._dev = DevSet(store, rl.validation_sentences, rl.validation_length, room)
+            self._validation = ValidationSet(
+                store, rl.validation_split, rl.validation_sentences, rl.validation_length, room
+            )
             for direction in self._directions:
-                self._dev.check(*self.model.languages(direction))
+                self._validation.check(*self.model.languages(direction))
 
     def _reference_order(self, name: str) -> Order:
         """That order, which must be the same in all directions."""
@@ -216,30 +219,29 @@ class OrderTask(Task[OrderBatch]):
 
     def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
         """BLEU and edge share of the learned order, positions chosen greedily; the first time, the heuristics' BLEU."""
-        if self._dev is None:
+        if self._validation is None:
             return {}
         assert isinstance(average, ActorCritic)
         model = self._model_on(next(average.parameters()).device)
         scores: dict[str, float] = {}
         for direction in self._directions:
-            result = self._dev.evaluate(model, LearnedOrder(average.policy), direction)
+            result = self._validation.evaluate(model, LearnedOrder(average.policy), direction)
             scores |= {f"bleu {direction}": result.bleu, f"edge share {direction}": edge_share(result.steps)}
-            if not (quick or self._heuristics_scored):
+            if not quick:
                 for order in self._heuristics:
-                    scores[f"{order.name} {direction}"] = self._dev.evaluate(model, order, direction).bleu
-        self._heuristics_scored |= not quick
+                    scores[f"{order.name} {direction}"] = self._validation.evaluate(model, order, direction).bleu
         return scores
 
     def validation_passes(self, quick: bool = False) -> int:
-        heuristics = 0 if quick or self._heuristics_scored else len(self._heuristics)
+        heuristics = 0 if quick else len(self._heuristics)
         return len(self._directions) * (1 + heuristics)
 
     def estimate_pass_seconds(self, average: nn.Module) -> float:
-        if self._dev is None:
+        if self._validation is None:
             return 0.0
         assert isinstance(average, ActorCritic)
         model = self._model_on(next(average.parameters()).device)
-        return self._dev.estimate_seconds(model, LearnedOrder(average.policy), self._directions[0])
+        return self._validation.estimate_seconds(model, LearnedOrder(average.policy), self._directions[0])
 
     def selection_metric(self, scores: dict[str, float]) -> float:
         bleu = [score for name, score in scores.items() if name.startswith("bleu ")]
@@ -248,7 +250,7 @@ class OrderTask(Task[OrderBatch]):
     def save(self, average: nn.Module, out: Path) -> None:
         assert isinstance(average, ActorCritic)
         settings = {"rl": asdict(self.rl), "seed": self._seed}
-        save_order(average.policy, out / FOLDER, self.model, self._directions, **settings)
+        save_order(average.policy, out / self.folder, self.model, self._directions, **settings)
 
     def fingerprint(self) -> dict[str, object]:
         return {

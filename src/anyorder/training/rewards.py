@@ -180,8 +180,27 @@ class Bleu(Reward):
         missed = (matches == 0) & (totals > 0)
         precision = torch.exp2(-missed.cumsum(1)).where(missed, matches) / totals.clamp(min=1)
         mean = precision.log().masked_fill(totals == 0, 0).sum(1) / outcome.lengths.clamp(1, 4)
-        brevity = (1 - outcome.reference_lengths / outcome.lengths.clamp(min=1)).clamp(max=0)
-        return (mean + brevity).exp().masked_fill(matches[:, 0] == 0, 0)
+        return (mean + _log_brevity(outcome)).exp().masked_fill(matches[:, 0] == 0, 0)
+
+
+@register_reward("bleu-add-one")
+class AddOneBleu(Reward):
+    """Sentence BLEU-4 of the subwords, 0 to 1, smoothed as in the paper's public code.
+
+    One is added to the matches and to the n-grams of every order, so a sentence without any match earns a little, too.
+    """
+
+    name = "bleu-add-one"
+
+    def final(self, outcome: Outcome) -> Tensor:
+        matches = ngram_matches(outcome.ids, outcome.lengths, outcome.references, outcome.reference_lengths, 4)
+        precision = (matches + 1) / (ngram_totals(outcome.lengths, 4) + 1)
+        return (precision.log().mean(1) + _log_brevity(outcome)).exp()
+
+
+def _log_brevity(outcome: Outcome) -> Tensor:
+    """(N,) the logarithm of BLEU's brevity penalty."""
+    return (1 - outcome.reference_lengths / outcome.lengths.clamp(min=1)).clamp(max=0)
 
 
 @register_reward("corpus-bleu")

@@ -49,6 +49,11 @@ class Decisions:
     reference: Tensor | None
     """(D, T) log-probabilities of a reference order."""
 
+    @property
+    def target_lengths(self) -> Tensor:
+        """(D,) T of each decision's sentence: positions that are masked, and those filled before, one a step."""
+        return self.segments.cu_seqlens.diff() + self.step
+
     def select(self, numbers: np.ndarray) -> "Decisions":
         """Some of the decisions, by number."""
         assert self.segments.lengths is not None

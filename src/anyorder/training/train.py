@@ -1,5 +1,6 @@
 """Train a translation model: the library's function behind `anyorder train`. Knows no flag."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,9 +9,9 @@ import torch
 from anyorder.data.store import Split, Store
 from anyorder.device import join_processes
 from anyorder.models.transformer import TransformerConfig
-from anyorder.training.checkpoint import check_run_folder
-from anyorder.training.config import TextTrainConfig, choose_by_device
+from anyorder.training.config import TextTrainConfig, choose_by_device, split_directions
 from anyorder.training.loop import run_training
+from anyorder.training.run_folder import check_run_folder
 from anyorder.training.translation_task import MaskingConfig, TranslationTask, new_model
 
 CUDA_BATCH_TOKENS, CPU_BATCH_TOKENS = 32_768, 2_048
@@ -23,7 +24,7 @@ class TrainResult:
     model: Path
     """The folder of the model with the best validation: a name for `load`."""
     scores: dict[str, float]
-    """The last validation's, by name; empty where there is no dev split."""
+    """The last validation's, by name; empty where the store has no split for it."""
     steps: int
     """Steps that were trained."""
     finished: bool
@@ -38,8 +39,9 @@ def train_model(
     run: TextTrainConfig = TextTrainConfig(),  # noqa: B008
     init: str | Path | None = None,
     resume: bool = False,
+    directions: str | Sequence[str] = (),
 ) -> TrainResult:
-    """Train an undirected translation model, both directions at once.
+    """Train an undirected translation model, all directions at once.
 
     Args:
         data: A prepared store.
@@ -49,6 +51,7 @@ def train_model(
         run: How long and how fast to train.
         init: A model to start from (a folder, a bundled name, a hub id), such as a pretrained one.
         resume: Continue the run in `out` from its last checkpoint, if there is one.
+        directions: The directions to learn, such as `de-en`; every one of the store's if there are none.
     """
     out = Path(out)
     run.check_length()
@@ -58,7 +61,9 @@ def train_model(
     store = data if isinstance(data, Store) else Store(Path(data))
     model = new_model(store, transformer, init, run.seed)
     batch_tokens = run.batch_tokens or default_batch_tokens(store.split("train"), device)
-    task = TranslationTask(store, model, masking, batch_tokens, run.seed, fixed=device.type == "cuda")
+    task = TranslationTask(
+        store, model, masking, batch_tokens, run.seed, device.type == "cuda", split_directions(directions)
+    )
     result = run_training(task, run, out, resume)
     return TrainResult(out / "model", result.scores, result.step, result.finished)
 

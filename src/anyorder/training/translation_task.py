@@ -1,9 +1,9 @@
-"""Masked translation: mask part of the target, predict it from the source and the rest. Both directions at once.
+"""Masked translation: mask part of the target, predict it from the source and the rest. All directions at once.
 
 Knows nothing of how long to train.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from anyorder.data.packing import pack
 from anyorder.data.store import Store
-from anyorder.errors import InputError, check_number
+from anyorder.errors import InputError, check_number, unknown
 from anyorder.models.attention import AttentionPattern, FullAttention, QueryPositions, Segments, SourceIsolated
 from anyorder.models.length import LengthTable, offset_class, pool
 from anyorder.models.transformer import TransformerConfig
@@ -37,7 +37,7 @@ from anyorder.training.batches import (
 )
 from anyorder.training.config import choose_by_device
 from anyorder.training.task import HostBatch, TextTask
-from anyorder.training.validation import DevSet
+from anyorder.training.validation import ValidationSet, validation_split
 
 _BY_PAIR = ("source_length", "target_language", "length_class")
 
@@ -47,14 +47,17 @@ class MaskingConfig:
     """What the model learns from."""
 
     label_smoothing: float = 0.1
-    """Probability that the labels share with all other tokens."""
+    """Probability that the labels share with all tokens that a target can hold: special tokens get none of it."""
     weights: dict[str, float] = field(default_factory=dict)
     """How often a corpus's pairs come in an epoch, by name; 1 if not given."""
     validation_sentences: int | None = None
-    """Sentences of the dev split that validation translates, in each direction; chosen by the device if not given: 500
-    on CUDA, 50 on the CPU."""
+    """Sentences that validation translates, in each direction; chosen by the device if not given: 500 on CUDA, 50 on
+    the CPU."""
     validation_length: int = 30
     """Only those with at most so many subwords on both sides; 0 takes any."""
+    validation_split: str = "auto"
+    """The store's split that they come from; auto is 'selection' where there is one, else 'dev'; none leaves validation
+    out."""
 
     def __post_init__(self) -> None:
         check_number("label_smoothing", self.label_smoothing, at_least=0, below=1, config=MaskingConfig)
@@ -88,7 +91,8 @@ class TranslationLoss(nn.Module):
         at = QueryPositions(batch["masked"], segments("masked"))
         hidden = self.model.transformer(*inputs, pattern, at)
         logits = self.model.logits(hidden.last)
-        token_loss = F.cross_entropy(logits.float(), batch["labels"], label_smoothing=self.label_smoothing)
+        first_word = self.model.vocabulary.first_word
+        token_loss = smoothed_cross_entropy(logits.float(), batch["labels"], self.label_smoothing, first_word)
 
         below = hidden.below
         if source_sees_target:  # the predictor must not see the target's length
@@ -101,15 +105,49 @@ class TranslationLoss(nn.Module):
         return token_loss + length_loss, torch.stack([token_loss.detach(), length_loss.detach()])
 
 
+def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float, first_word: int) -> Tensor:
+    """Mean cross-entropy with labels that share `smoothing` of their mass with all tokens from `first_word` on.
+
+    The tokens before it are special: none of them is ever filled in, and mass on them would change the probability of
+    the mask, which some orders look at. logits: (N, vocab_size) float32; labels: (N,), ignored ones do not count.
+    """
+    log_probs = logits.log_softmax(1)
+    loss = F.nll_loss(log_probs, labels, ignore_index=IGNORED)
+    if not smoothing:
+        return loss
+    counts = labels != IGNORED
+    by_position = log_probs[:, first_word:].mean(1).masked_fill(~counts, 0.0)
+    return (1 - smoothing) * loss - smoothing * by_position.sum() / counts.sum()
+
+
 class TranslationTask(TextTask):
-    """Masked translation on a store's `train` split."""
+    """Masked translation on a store's `train` split.
+
+    Args:
+        store: The text.
+        model: What learns.
+        masking: The objective and its data.
+        batch_tokens: Tokens in a batch.
+        seed: Seed of the batches.
+        fixed: Whether all batches have the same shapes, for CUDA.
+        directions: The directions to learn, such as `de-en`; every one of the store's if there are none.
+    """
 
     reports = ("loss", "length loss")
 
     def __init__(
-        self, store: Store, model: TranslationModel, masking: MaskingConfig, batch_tokens: int, seed: int, fixed: bool
+        self,
+        store: Store,
+        model: TranslationModel,
+        masking: MaskingConfig,
+        batch_tokens: int,
+        seed: int,
+        fixed: bool,
+        directions: Sequence[str] = (),
     ):
-        masking = with_sizes(masking, fixed)
+        masking = replace(
+            with_sizes(masking, fixed), validation_split=validation_split(store, masking.validation_split)
+        )
         self.learner = model
         self.module = TranslationLoss(model, masking.label_smoothing)
         self._split = store.split("train")
@@ -131,6 +169,8 @@ class TranslationTask(TextTask):
         store.check_ids(self._split, len(model.vocabulary))
         if len(self._languages) != 2:
             raise InputError(f"{store.path}: masked translation needs two languages, found {len(self._languages)}")
+        self._directions = _directions(self._languages, directions)
+        self._target_sides = np.array(sorted(self._languages.index(to) for _, to in self._directions.values()))
         self._pair_sizes = lengths.sum(0) + 4
         self._longest = int(self._pair_sizes.max())
         # Hardly ever reached, and a bound keeps the tables of a batch of fixed shape short.
@@ -138,16 +178,24 @@ class TranslationTask(TextTask):
         if self._longest > batch_tokens:
             raise InputError(f"a pair has {self._longest} tokens, more than a batch of {batch_tokens} can hold")
         self._weights = weights_by_corpus(self._split.corpora, np.asarray(self._split.corpus), masking.weights)
-        self._dev = None
-        if "dev" in store:
+        self._validation = None
+        if masking.validation_split in store:
             assert masking.validation_sentences is not None
-            self._dev = DevSet(store, masking.validation_sentences, masking.validation_length, room)
-            self._dev.check(*self._directions[0])
-        if model.length_table is None:
-            a, b = self._languages
-            model.length_table = LengthTable.count(
-                {f"{a}-{b}": (lengths[0], lengths[1]), f"{b}-{a}": (lengths[1], lengths[0])}
+            self._validation = ValidationSet(
+                store, masking.validation_split, masking.validation_sentences, masking.validation_length, room
             )
+            self._validation.check(*self._languages)
+        self._record_directions(dict(zip(self._languages, lengths, strict=True)))
+
+    def _record_directions(self, lengths: dict[str, np.ndarray]) -> None:
+        """The model's config and its table of lengths name the directions it learns. lengths: by language, (pairs,)."""
+        model, directions = self.learner, self._directions
+        is_all = len(directions) == len(_directions(self._languages, ()))
+        model.config = replace(model.config, trained_directions=() if is_all else tuple(directions))
+        known = model.length_table.seen if model.length_table else {}
+        new = {name: (lengths[a], lengths[b]) for name, (a, b) in directions.items() if name not in known}
+        kept = {name: known[name] for name in directions if name in known}
+        model.length_table = LengthTable(kept | LengthTable.count(new).seen)
 
     def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[HostBatch, Cursor]]:
         pairs = np.arange(len(self._split))
@@ -164,7 +212,7 @@ class TranslationTask(TextTask):
     def _build(self, batch: BatchRows) -> HostBatch:
         vocabulary = self.learner.vocabulary
         pairs = len(batch.rows)
-        target = batch.random.integers(0, 2, pairs)
+        target = self._target_sides[batch.random.integers(0, len(self._target_sides), pairs)]
         side = np.stack([1 - target, target], axis=1).reshape(-1)
         row = pack(self._sides, side, np.repeat(batch.rows, 2), side, vocabulary.eos)
         half_sizes = row.sizes
@@ -224,38 +272,43 @@ class TranslationTask(TextTask):
         return HostBatch(padded, self._longest, None, real, min(predicted, max_masked))
 
     def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
-        """BLEU of left-to-right decoding with gold lengths, in both directions."""
-        if self._dev is None:
+        """BLEU of left-to-right decoding with gold lengths, in every direction."""
+        if self._validation is None:
             return {}
         model, order = _for_inference(average), make_order("left-to-right")
         return {
-            f"bleu {source}-{target}": self._dev.evaluate(model, order, f"{source}-{target}").bleu
-            for source, target in self._directions
+            f"bleu {direction}": self._validation.evaluate(model, order, direction).bleu
+            for direction in self._directions
         }
 
     def validation_passes(self, quick: bool = False) -> int:
         return len(self._directions)
 
     def estimate_pass_seconds(self, average: nn.Module) -> float:
-        if self._dev is None:
+        if self._validation is None:
             return 0.0
-        source, target = self._directions[0]
-        return self._dev.estimate_seconds(_for_inference(average), make_order("left-to-right"), f"{source}-{target}")
-
-    @property
-    def _directions(self) -> list[tuple[str, str]]:
-        a, b = self._languages
-        return [(a, b), (b, a)]
+        direction = next(iter(self._directions))
+        return self._validation.estimate_seconds(_for_inference(average), make_order("left-to-right"), direction)
 
     def fingerprint(self) -> dict[str, object]:
         return {
             "objective": "translation",
             "vocabulary": self.learner.vocabulary.fingerprint,
             "pairs": len(self._split),
+            "directions": list(self._directions),
             "batch_tokens": self._batch_tokens,
             "transformer": asdict(self.learner.config.transformer),
             "masking": asdict(self._masking),
         }
+
+
+def _directions(languages: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Source and target of each of these directions, always in the same sequence; of all if no name is given."""
+    known = {f"{a}-{b}": (a, b) for a in languages for b in languages if a != b}
+    for name in names:
+        if name not in known:
+            raise unknown("direction", name, known)
+    return {name: pair for name, pair in known.items() if not names or name in names}
 
 
 def with_sizes(masking: MaskingConfig, cuda: bool) -> MaskingConfig:

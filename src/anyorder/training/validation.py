@@ -1,4 +1,8 @@
-"""Validation: some sentences of the dev split, translated with gold lengths and scored. Knows no objective."""
+"""Validation: some sentences of a split, translated with gold lengths and scored. Knows no objective.
+
+The split `selection` is for this alone: what chooses a checkpoint should not be reported as a result, so the dev split
+is then left alone.
+"""
 
 import time
 from dataclasses import dataclass
@@ -8,19 +12,33 @@ import numpy as np
 from anyorder.data.store import Store
 from anyorder.data.subwords import join_subwords
 from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.sentence import Sentence
 from anyorder.errors import InputError
 from anyorder.evaluation.bleu import corpus_bleu
 from anyorder.models.translation import TranslationModel
 from anyorder.orders import Order
-from anyorder.translator import Sentence, Translator
+from anyorder.translator import Translator
 
 SAMPLE = 8
 """Sentences that are translated to estimate the time of a validation."""
 
 
+SPLITS = ("selection", "dev")
+"""Where the sentences come from if no split is named: the first that the store has."""
+
+
+def validation_split(store: Store, name: str) -> str:
+    """The split to validate on: the one that is named, or for `auto` the first of `SPLITS`; `none` if there is none."""
+    if name == "auto":
+        return next((split for split in SPLITS if split in store), "none")
+    if name != "none":
+        store.split(name)  # it exists
+    return name
+
+
 @dataclass(frozen=True)
-class DevResult:
-    """How an order did on the dev split."""
+class ValidationResult:
+    """How an order did."""
 
     bleu: float
     """Of the words."""
@@ -28,19 +46,22 @@ class DevResult:
     """(length,) the step, from 1, at which each position was filled; one array a sentence."""
 
 
-class DevSet:
-    """The first so many sentences of a store's dev split that are short enough on both sides.
+class ValidationSet:
+    """The first so many sentences of a store's split that are short enough on both sides.
 
     Args:
         store: Holds the split.
+        split: Its name.
         sentences: How many, in each direction.
         max_length: Subwords on either side; 0 for what the model has room for.
         room: Subwords that the model has room for.
     """
 
-    def __init__(self, store: Store, sentences: int, max_length: int, room: int):
+    def __init__(self, store: Store, split: str, sentences: int, max_length: int, room: int):
         self._path = store.path
-        self._split = store.split("dev")
+        self._split = store.split(split)
+        if not self._split.parallel:
+            raise InputError(f"{store.path}: the split '{split}' is not parallel")
         self._sentences = sentences
         self._max_length = min(max_length or room, room)
 
@@ -53,11 +74,11 @@ class DevSet:
         """An `InputError` if there are no such sentences."""
         if len(self.rows(source, target)) == 0:
             raise InputError(
-                f"{self._path}: no pair of the split 'dev' has at most {self._max_length} subwords on both sides; "
-                "raise validation_length"
+                f"{self._path}: no pair of the split '{self._split.name}' has at most {self._max_length} subwords "
+                "on both sides; raise validation_length"
             )
 
-    def evaluate(self, model: TranslationModel, order: Order, direction: str) -> DevResult:
+    def evaluate(self, model: TranslationModel, order: Order, direction: str) -> ValidationResult:
         """Translate the sentences in this order, one position a step."""
         return self._evaluate(model, order, direction, self.rows(*model.languages(direction)))
 
@@ -71,7 +92,7 @@ class DevSet:
         lengths = self._split.sides[target].lengths.astype(np.float64)
         return (time.monotonic() - start) * float((lengths[rows] ** 2).sum() / (lengths[sample] ** 2).sum())
 
-    def _evaluate(self, model: TranslationModel, order: Order, direction: str, rows: np.ndarray) -> DevResult:
+    def _evaluate(self, model: TranslationModel, order: Order, direction: str, rows: np.ndarray) -> ValidationResult:
         source, target = (self._split.sides[language] for language in model.languages(direction))
         words = model.vocabulary.words
         sentences = (
@@ -81,4 +102,4 @@ class DevSet:
         trajectories = list(Translator(model).decode(sentences, direction, config))
         hypotheses = [" ".join(join_subwords(trajectory.tokens)[0]) for trajectory in trajectories]
         bleu = corpus_bleu(hypotheses, [" ".join(words(target[i])) for i in rows])
-        return DevResult(bleu, [np.array(trajectory.steps) for trajectory in trajectories])
+        return ValidationResult(bleu, [np.array(trajectory.steps) for trajectory in trajectories])

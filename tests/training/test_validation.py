@@ -1,0 +1,67 @@
+"""Which split chooses the checkpoint: `selection` where there is one, and then nothing looks at dev."""
+
+from pathlib import Path
+
+import pytest
+
+from anyorder.data.corpus import parse_corpora
+from anyorder.data.prepare import prepare
+from anyorder.data.store import Split, Store
+from anyorder.errors import InputError
+from anyorder.orders.policy import PolicyConfig
+from anyorder.training.order_loss import RLConfig
+from anyorder.training.order_task import OrderTask
+from anyorder.training.translation_task import MaskingConfig, TranslationTask
+from tests.conftest import tiny
+
+
+@pytest.fixture(scope="module")
+def with_selection(corpus: Path, store: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """The store of the other tests with 40 pairs held out, and a dev split."""
+    splits = {name: parse_corpora(f"{corpus}/{name}.%", ("de", "en")) for name in ("train", "dev")}
+    out = tmp_path_factory.mktemp("held") / "store"
+    prepare(("de", "en"), splits, out, vocabulary=store.vocabulary, hold_out={"selection": {"train": 40}}, workers=1)
+    return Store(out)
+
+
+def opened_splits(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the splits that are opened from now on."""
+    opened: list[str] = []
+    original = Store.split
+
+    def split(self: Store, name: str) -> Split:
+        opened.append(name)
+        return original(self, name)
+
+    monkeypatch.setattr(Store, "split", split)
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("named", "chosen"), [("auto", "selection"), ("dev", "dev"), ("selection", "selection"), ("none", "none")]
+)
+def test_the_selection_split_is_used_where_there_is_one(
+    with_selection: Store, named: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, model = with_selection, tiny(with_selection.vocabulary)
+    opened = opened_splits(store, monkeypatch)
+    masking = MaskingConfig(validation_sentences=4, validation_split=named)
+    training = TranslationTask(store, model, masking, 1000, 1, fixed=False)
+    rl = RLConfig(sentences=4, validation_sentences=4, validation_orders="", validation_split=named)
+    learning = OrderTask(store, model, ["de-en"], PolicyConfig(), rl, seed=1)
+    for task in (training, learning):
+        scores = task.validate(task.learner)
+        assert bool(scores) == (chosen != "none")
+    assert learning.fingerprint()["rl"]["validation_split"] == chosen  # type: ignore[index]
+    assert training.fingerprint()["masking"]["validation_split"] == chosen  # type: ignore[index]
+    assert set(opened) == {"train", chosen} - {"none"}
+
+
+def test_the_dev_split_is_used_where_there_is_no_other(store: Store) -> None:
+    model = tiny(store.vocabulary)
+    task = TranslationTask(store, model, MaskingConfig(), 1000, 1, fixed=False)
+    assert task.fingerprint()["masking"]["validation_split"] == "dev"  # type: ignore[index]
+    with pytest.raises(InputError, match="unknown split 'selection'"):
+        TranslationTask(store, model, MaskingConfig(validation_split="selection"), 1000, 1, fixed=False)
+    with pytest.raises(InputError, match="unknown split 'devv': did you mean 'dev'"):
+        OrderTask(store, model, ["de-en"], PolicyConfig(), RLConfig(validation_split="devv"), seed=1)
