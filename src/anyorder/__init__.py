@@ -5,9 +5,10 @@
 >>> translator.translate("Guten Morgen!", direction="de-en", order="margin")       # doctest: +SKIP
 """
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing's own, without the time to import it
 if TYPE_CHECKING:
+    from typing import Any
+
     from anyorder.analysis.analyze import analyze
     from anyorder.decoding.callbacks import Step
     from anyorder.decoding.config import DecodingConfig
@@ -90,7 +91,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Public names are imported when they are first used: importing the package does not import torch."""
     if name not in _MODULES:
         raise AttributeError(f"module 'anyorder' has no attribute '{name}'")

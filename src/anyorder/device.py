@@ -1,11 +1,17 @@
 """Where to run: the one place that chooses a device and the precision that goes with it."""
 
 import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
 from typing import Literal
 
 import torch
 
-from anyorder.errors import InputError
+from anyorder.errors import InputError, LostProcessError
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -24,7 +30,7 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
     if device == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     if device == "auto" or device == "cuda":
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) if process_count() > 1 else 0)
+        return torch.device("cuda", _from_launcher("LOCAL_RANK", 0) if process_count() > 1 else 0)
     return torch.device(device)
 
 
@@ -35,15 +41,53 @@ def inference_dtype(device: torch.device) -> torch.dtype:
 
 def process_count() -> int:
     """How many processes a launcher started."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return _from_launcher("WORLD_SIZE", 1)
+
+
+def _from_launcher(name: str, default: int) -> int:
+    value = os.environ.get(name, str(default))
+    if not value.isdecimal():
+        raise InputError(f"the environment variable {name} is '{value}': expected a number, which a launcher sets")
+    return int(value)
 
 
 def join_processes(device: torch.device) -> None:
     """Meet the other processes where a launcher started several; they share the cores instead of each taking all."""
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    local = _from_launcher("LOCAL_WORLD_SIZE", 1)
     if local > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // local))
     if process_count() > 1:
         from accelerate import PartialState
 
-        PartialState(cpu=device.type == "cpu")
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            Thread(target=_end_with_launcher, args=(os.getppid(),), daemon=True).start()
+        with report_lost_process():
+            PartialState(cpu=device.type == "cpu")
+
+
+@contextmanager
+def report_lost_process() -> Iterator[None]:
+    """Turns the error of a message to or from a process that is gone into a `LostProcessError`."""
+    try:
+        yield
+    except RuntimeError as error:
+        if process_count() == 1 or not _CONNECTION.search(str(error)):
+            raise
+        rank = _from_launcher("RANK", 0)
+        other = f"process {1 - rank}" if process_count() == 2 else "another process"
+        raise LostProcessError(f"process {rank} lost {other} ({_reason(error)})") from None
+
+
+_CONNECTION = re.compile("gloo|nccl|tcpstore|connect|socket|broken pipe|timed? ?out", re.IGNORECASE)
+
+
+def _reason(error: RuntimeError) -> str:
+    """The first sentence of an error, without the place in the source code of a library."""
+    return re.sub(r"^\[[^\]]*\] ?", "", str(error).strip().splitlines()[0]).split(". ")[0]
+
+
+def _end_with_launcher(launcher: int) -> None:
+    """End this process as a signal to stop would, once its launcher is gone."""
+    while os.getppid() == launcher:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)

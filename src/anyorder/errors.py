@@ -4,9 +4,11 @@ Nothing here knows the name of a flag. An error carries the field it is about an
 belongs to, and `anyorder.cli` says which flag that is.
 """
 
-import math
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+LARGEST = (1 << 63) - 1
+"""No number that a user gives is larger."""
 
 
 class InputError(Exception):
@@ -26,6 +28,10 @@ class InputError(Exception):
 
     def __str__(self) -> str:
         return f"{self.field} {self.message}" if self.field else self.message
+
+
+class LostProcessError(InputError):
+    """Another one of the processes that share the work is gone; each that is left says so."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
@@ -53,20 +59,22 @@ def check_number(
     below: float | None = None,
     config: type | None = None,
 ) -> None:
-    """An `InputError` for a number that is out of bounds, infinite or NaN. None passes: nothing was given.
+    """An `InputError` for a number that is out of bounds, infinite, NaN or absurd. None passes: nothing was given.
 
     >>> check_number("log_every", 0, at_least=1)
     Traceback (most recent call last):
     anyorder.errors.InputError: log_every 0: expected a number of at least 1
     """
     if value is None or (
-        math.isfinite(value)
+        abs(value) <= LARGEST
         and (at_least is None or value >= at_least)
         and (above is None or value > above)
         and (at_most is None or value <= at_most)
         and (below is None or value < below)
     ):
         return
+    if at_most is None and below is None and abs(value) > LARGEST:
+        at_most = LARGEST
     bounds = (("at least", at_least), ("more than", above), ("at most", at_most), ("less than", below))
     expected = " and ".join(f"{word} {bound}" for word, bound in bounds if bound is not None)
     raise InputError(f"{value}: expected a number of {expected}", field, config)

@@ -43,11 +43,22 @@ def load_plugin(path: str | Path) -> ModuleType:
         exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
-        line = _line_of(error, str(file))
-        message = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
-        raise InputError(f"{path}{line}: {type(error).__name__}: {message}".removesuffix(": ")) from error
+        raise _describe(error, path, str(file)) from error
     _LOADED[file] = module
     return module
+
+
+def plugin_error(error: Exception) -> InputError | None:
+    """What went wrong in a function that a plugin registered; None if no plugin took part."""
+    for file in _LOADED:
+        if _line_of(error, str(file)):
+            return _describe(error, file, str(file))
+    return None
+
+
+def _describe(error: BaseException, path: Path, file: str) -> InputError:
+    message = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+    return InputError(f"{path}{_line_of(error, file)}: {type(error).__name__}: {message}".removesuffix(": "))
 
 
 def _line_of(error: BaseException, file: str) -> str:

@@ -59,3 +59,8 @@ def with_numbers(kind: type[T], options: str) -> T:
     if len(numbers) > len(arguments):
         raise InputError(f"takes {len(arguments) or 'no'} options ({', '.join(arguments)})".replace(" ()", ""))
     return kind(*numbers)
+
+
+def is_count(text: str) -> bool:
+    """Whether this is a whole number from 1 to a thousand million, more than anything is counted here."""
+    return text.isascii() and text.isdecimal() and len(text) <= 10 and 1 <= int(text) <= 10**9

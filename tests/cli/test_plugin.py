@@ -111,8 +111,18 @@ def test_several_plugins(plugin: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_the_help_names_plugins(capsys: pytest.CaptureFixture[str]) -> None:
     for verb in TAKES_PLUGINS:
-        with pytest.raises(SystemExit):
-            main([verb, "--help"])
+        assert main([verb, "--help"]) == 0
         text = capsys.readouterr().out
         assert "--plugin PLUGIN" in text
         assert "--plugin+" not in text
+
+
+def test_an_order_that_fails(
+    plugin: Path, vocabulary: Vocabulary, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The user's own mistake is one line that names the file and the line."""
+    plugin.write_text("import anyorder\n\n@anyorder.register_order('broken')\ndef broken(state):\n    return state.x\n")
+    tiny(vocabulary).save_pretrained(tmp_path / "model")
+    common = ["--model", str(tmp_path / "model"), "--direction", "de-en", "--length", "fixed:2", "--device", "cpu"]
+    assert main(["translate", *common, "--plugin", str(plugin), "--order", "broken", "Hund"]) == 2
+    assert f"{plugin}, line 5: AttributeError: 'State' object has no attribute 'x'" in capsys.readouterr().err

@@ -74,7 +74,7 @@ def refused(capsys: pytest.CaptureFixture[str], place: Path, expected: str, *arg
         (["--run.minutes", -1], "--run.minutes -1.0: expected a number of more than 0"),
         (["--run.minutes", ".nan"], "--run.minutes nan"),
         (["--run.minutes", ".inf"], "--run.minutes inf"),
-        ([*STEPS, "--run.minutes", 1], "one of them"),
+        ([*STEPS, "--run.minutes", 1], "a run ends by the clock or by its steps"),
         ([*STEPS, "--run.max-grad-norm", -1], "--run.max-grad-norm -1.0: expected"),
         ([*STEPS, "--run.ema", 1], "--run.ema 1.0: expected a number of at least 0 and less than 1"),
         ([*STEPS, "--run.ema", -1], "--run.ema -1"),
@@ -107,7 +107,7 @@ def refused(capsys: pytest.CaptureFixture[str], place: Path, expected: str, *arg
         ([*STEPS, "--masking.weights", "{train: -1}"], "the weight of corpus 'train' is -1"),
         ([*STEPS, "--masking.weights", "{train: .nan}"], "the weight of corpus 'train' is nan"),
         ([*STEPS, "--masking.weights", "{train: .inf}"], "the weight of corpus 'train' is inf"),
-        ([*STEPS, "--transformer", "3"], "--transformer"),
+        ([*STEPS, "--transformer", "3"], "--transformer: is a group of options, give them one by one"),
     ],
 )
 def test_training_settings(
@@ -177,9 +177,15 @@ def test_evaluation_settings(
         (["--length", "gold", "--reference", "{folder}/test.en", "Hund"], "input has fewer lines than"),
         (["--model", "{folder}/run", "Hund"], "run: is the folder of a run; its model is {folder}/run/model"),
         (["--model", "{folder}/config-folder", "Hund"], "config.json: cannot be read (Is a directory)"),
-        (["--model", "{folder}/heads", "Hund"], "config.json: damaged (num_heads 0"),
+        (
+            ["--model", "{folder}/heads", "Hund"],
+            "config.json: transformer.num_heads 0: expected a number of at least 1",
+        ),
         (["--model", "{folder}/no-lengths", "--length", "table:2", "Hund"], "table of lengths is empty for de-en"),
-        (["--model", "{folder}/bad-lengths", "--length", "table:2", "Hund"], "lengths.json: damaged"),
+        (
+            ["--model", "{folder}/bad-lengths", "--length", "table:2", "Hund"],
+            "lengths.json: de-en.one: expected a source length",
+        ),
         (["--model", "{folder}/lengths-folder", "Hund"], "lengths.json: cannot be read (Is a directory)"),
     ],
 )
@@ -201,6 +207,8 @@ def _damaged_models(folder: Path) -> None:
     (folder / "config-folder" / "config.json").unlink()
     (folder / "config-folder" / "config.json").mkdir()
     config = json.loads((folder / "model" / "config.json").read_text())
+    for name in ("heads", "no-lengths", "bad-lengths", "lengths-folder"):
+        (folder / name / "checksums.json").unlink()  # what lies behind them is checked, too
     config["transformer"]["num_heads"] = 0
     (folder / "heads" / "config.json").write_text(json.dumps(config))
     (folder / "no-lengths" / "lengths.json").write_text("{}")
@@ -224,8 +232,11 @@ def _damaged_models(folder: Path) -> None:
         (["--splits", "{train: d.%}"], "split 'train' is named twice"),
         (["--splits", "{a/b: d.%}"], "'a/b' cannot be the name of a split"),
         (["--splits", "{mono: d.%}"], "'mono' cannot be the name of a split"),
-        (["--hold-out", "{train: test=1}"], "split 'train' is named twice"),
-        (["--hold-out", "{order: ''}"], "--hold-out 'order': names no corpus"),
+        (["--hold-out", "train=test:1"], "split 'train' is named twice"),
+        (["--hold-out", "order"], "--hold-out 'order': expected SPLIT=CORPUS:NUMBER"),
+        (["--hold-out", "order=test:-1"], "--hold-out 'order=test:-1': expected SPLIT=CORPUS:NUMBER"),
+        (["--hold-out", "order=test:1,order=test:2"], "split 'order' takes pairs of 'test' twice"),
+        (["--hold-out", "order=tset:1"], "unknown corpus 'tset': did you mean 'test'"),
         (["--tokenizer", "de-eng"], "unknown model 'de-eng': did you mean 'de-en'"),
         (["--tokenizer", "no.json"], "no.json: no such file"),
         (["--out", "/proc/store"], "/proc/store: cannot be written"),
@@ -249,6 +260,9 @@ def test_preparation_settings(
         (b"languages: de,en\ntrian: x\n", "recipe.yaml: unknown option 'trian': did you mean 'train'"),
         (b"languages: [\n", "recipe.yaml: "),
         (b"- 1\n", "recipe.yaml: "),
+        (b"languages: !!int x\n", "recipe.yaml: "),
+        (b"languages: " + b"[" * 100_000, "recipe.yaml: "),
+        (b"languages: de,en\nfilters: {max_ratio: ~}\n", "--filters.max-ratio null: expected a value"),
     ],
 )
 def test_recipes(tmp_path: Path, place: Path, recipe: bytes, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,6 +282,7 @@ def test_a_bundled_model_lends_its_vocabulary(folder: Path, tmp_path: Path) -> N
 def _altered(store: Store, folder: Path, **manifest: object) -> Path:
     """A copy of a store with another manifest."""
     shutil.copytree(store.path, folder)
+    (folder / "checksums.json").unlink()
     altered = json.loads((folder / "manifest.json").read_text()) | manifest
     (folder / "manifest.json").write_text(json.dumps(altered))
     return folder
@@ -283,10 +298,13 @@ def test_damaged_stores(store: Store, tmp_path: Path, place: Path, capsys: pytes
         Path(str(TranslationModel.from_pretrained("de-en").path)) / "tokenizer.json", tokenizer / "tokenizer.json"
     )
     for damaged, expected in (
-        (ids, "train.en.ids.bin: the id 65535 is not one of the vocabulary's"),
+        (ids, "train.en.ids.bin: the store is damaged (the id 65535 is not one of the vocabulary's"),
         (tokenizer, "wrong vocabulary: tokenizer.json is"),
-        (_altered(store, tmp_path / "dtype", dtype="float7"), "damaged manifest ('float7')"),
-        (_altered(store, tmp_path / "none", vocabulary=None), "damaged manifest"),
+        (
+            _altered(store, tmp_path / "dtype", dtype="float7"),
+            "manifest.json: dtype: 'float7', expected uint16 or uint32",
+        ),
+        (_altered(store, tmp_path / "none", vocabulary=None), "manifest.json: vocabulary: null, expected an object"),
     ):
         for verb in ("train", "pretrain"):
             refused(capsys, place, expected, verb, "--data", damaged, "--out", place / "run", *SMALL, *STEPS)
@@ -396,6 +414,36 @@ def test_interrupted_while_it_imports(module: str, tmp_path: Path) -> None:
     )
     interrupted = _command("orders", PYTHONPATH=str(tmp_path))
     assert (interrupted.returncode, interrupted.stdout, interrupted.stderr) == (130, "", "interrupted\n")
+
+
+@pytest.mark.parametrize(("number", "code", "line"), [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "")])
+def test_a_signal_that_a_library_makes_an_error_of(
+    number: signal.Signals, code: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def orders() -> None:
+        try:
+            os.kill(os.getpid(), number)
+        except BaseException:
+            raise ValueError("damaged") from None
+
+    monkeypatch.setattr("anyorder.cli.orders.orders", orders)
+    handlers = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    assert run("orders") == code
+    assert capsys.readouterr().err == line
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def test_help_that_cannot_be_printed() -> None:
+    command = [sys.executable, "-m", "anyorder", "orders", "--help"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode in (0, 2)  # argparse may not tell
+    assert done.stderr.count("\n") <= 1
+
+
+def test_a_name_cannot_break_the_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("a\nb\x1b[2J") == 2
+    assert capsys.readouterr().err.startswith("anyorder: unknown verb 'a b [2J'")
 
 
 def test_a_terminated_translation_leaves_nothing(folder: Path, place: Path) -> None:

@@ -55,7 +55,7 @@ def test_killed_and_resumed_it_learns_the_same(
     more = ["--run.steps", steps, "--run.save-every", 1, "--run.validate-every", 9, "--rl.algorithm", algorithm]
     assert run_cli(*command(store, model_folder, tmp_path / "unbroken", *more)).returncode == 0
     broken, rng, kills = tmp_path / "broken", random.Random(2), 0
-    for target in sorted(rng.sample(range(2, steps - 2), 3)):
+    for target in sorted(rng.sample(range(2, steps - 2), 2)):
         process = subprocess.Popen(
             [sys.executable, "-m", "anyorder", *map(str, command(store, model_folder, broken, *more, "--resume"))],
             env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -67,7 +67,7 @@ def test_killed_and_resumed_it_learns_the_same(
             process.send_signal(signal.SIGKILL)
             kills += 1
         process.wait()
-    assert kills == 3
+    assert kills == 2
     finished = run_cli(*command(store, model_folder, broken, *more, "--resume"))
     assert finished.returncode == 0, finished.stderr
     for name in ("model", "average", "optimizer"):
@@ -149,6 +149,9 @@ def test_the_result_is_used_by_name(
         (["--rl.validation-length", 1], "no pair of the split 'dev' has at most 1"),
         (["--rl.max-length", 63], "--rl.max-length 63: the model has room for 62 subwords"),
         (["--name", "a/b"], "not a plain name"),
+        (["--name", ".."], "not a plain name"),
+        (["--name", "x" * 300], "not a plain name"),
+        (["--name", "x.partial"], "not a plain name"),
     ],
 )
 def test_bad_input(

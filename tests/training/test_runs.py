@@ -47,14 +47,13 @@ def last_checkpoint(out: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_killed_ten_times_and_resumed_it_ends_in_the_same_weights(store: Store, tmp_path: Path) -> None:
-    steps = 60
+def test_killed_and_resumed_it_ends_in_the_same_weights(store: Store, tmp_path: Path) -> None:
+    steps, kills = 40, 3
     more = ["--run.steps", steps, "--run.save-every", 1, "--run.validate-every", 25]
     assert run_cli(*command(store, tmp_path / "unbroken", *more)).returncode == 0
     broken = tmp_path / "broken"
     rng = random.Random(4)
-    kills = 0
-    for target in sorted(rng.sample(range(2, steps - 1), 10)):
+    for target in sorted(rng.sample(range(2, steps - 1), kills)):
         process = subprocess.Popen(
             [sys.executable, "-m", "anyorder", *map(str, command(store, broken, *more, "--resume"))],
             env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -63,11 +62,9 @@ def test_killed_ten_times_and_resumed_it_ends_in_the_same_weights(store: Store, 
         while process.poll() is None and not (log.exists() and f'"step": {target},' in log.read_text()):
             time.sleep(0.002)
         time.sleep(rng.random() * 0.02)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
+        assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
         process.wait()
-    assert kills == 10
     finished = run_cli(*command(store, broken, *more, "--resume"))
     assert finished.returncode == 0, finished.stderr
     for name in ("model", "average", "optimizer"):
@@ -76,7 +73,7 @@ def test_killed_ten_times_and_resumed_it_ends_in_the_same_weights(store: Store, 
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[key], theirs[key]) for key in ours), name
     assert curve(broken) == curve(tmp_path / "unbroken")
-    assert not list(broken.glob("*.partial-*"))
+    assert sorted(os.listdir(broken)) == sorted(os.listdir(tmp_path / "unbroken"))
     weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (broken, tmp_path / "unbroken")]
     assert weights[0] == weights[1]
 
@@ -174,7 +171,7 @@ def test_a_damaged_checkpoint_is_not_resumed(store: Store, tmp_path: Path, capsy
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     assert main([*arguments, "--resume"]) == 2
-    assert "optimizer.safetensors: corrupted checkpoint" in capsys.readouterr().err
+    assert "optimizer.safetensors: damaged, it does not match" in capsys.readouterr().err
 
 
 def test_a_run_that_ended_in_time_is_finished(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

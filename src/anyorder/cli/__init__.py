@@ -3,18 +3,21 @@
 It imports almost nothing itself: a verb and what it needs are imported when that verb is called.
 """
 
-import errno
-import os
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from importlib import import_module
-from typing import Any, NoReturn
+from anyorder.cli.signals import exit_at_once_on_signals, received, unwind_on_signals
 
-from anyorder import __version__
-from anyorder.errors import InputError, unknown
+with exit_at_once_on_signals():
+    import errno
+    import os
+    import re
+    import signal
+    import sys
+    from collections.abc import Callable
+    from contextlib import suppress
+    from importlib import import_module
+    from typing import NoReturn
+
+    from anyorder import __version__
+    from anyorder.errors import InputError, LostProcessError, unknown
 
 VERBS = {
     "prepare": "Turn parallel text into a store that training reads: tokenize, learn subwords, filter, encode.",
@@ -30,42 +33,76 @@ VERBS = {
 TAKES_PLUGINS = ("learn-order", "translate", "evaluate", "explore", "orders")
 """The verbs that take names which a user's own file may register."""
 SHELLS = ("bash", "zsh")
+MAX_LINE = 1000
+"""Characters of an error line; it may repeat what a damaged file holds."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit code is 0, 2 (bad input), 130 (Ctrl-C) or 141 (nobody reads the output)."""
+    """Run the command; the exit code is 0, 2 (bad input), 130 (Ctrl-C), 141 (nobody reads the output) or 143 (SIGTERM).
+
+    Without arguments it is the command of this process, which ends afterwards.
+    """
     try:
         code = _main(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = 130
     finally:
         was_distributed = _leave_process_group()
     if was_distributed:
         _exit_at_once(code)
+    if arguments is None:  # this process ends now; an interrupt can only disturb that
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
 
 
 def _main(arguments: list[str]) -> int:
     _open_closed_streams()
     try:
-        with _clean_up_when_terminated():
-            _run(arguments)
+        with unwind_on_signals():
+            try:
+                _run(arguments)
+            except SystemExit as end:  # argparse has printed the help
+                if end.code:
+                    raise
             sys.stdout.flush()
             return 0
-    except InputError as error:
-        return _refuse(arguments, str(error))
+    except BaseException as error:
+        if received() == signal.SIGTERM:
+            return 128 + signal.SIGTERM
+        if received() == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        return _explain(arguments, error)
+
+
+def _explain(arguments: list[str], error: BaseException) -> int:
+    """The exit code for an error, and one line about it. An error that nobody foresaw is raised again."""
+    try:
+        raise error
+    except LostProcessError as lost:
+        _print_line(arguments, str(lost))
+        _exit_at_once(2)  # the others do not answer, so the group cannot be left in good order
+    except InputError as wrong:
+        return _refuse(arguments, str(wrong))
     except BrokenPipeError:
         _discard_output()
         return 141
-    except OSError as error:  # a full disk, a place that may not be read or written
-        if error.errno == errno.ENOSPC and error.filename is None:
+    except OSError as failed:  # a full disk, a place that may not be read or written
+        if failed.errno == errno.ENOSPC and failed.filename is None:
             _discard_output()
-        reason = error.strerror or str(error)
-        return _refuse(arguments, f"{error.filename}: {reason}" if error.filename else reason)
-    except UnicodeEncodeError as error:
+        reason = failed.strerror or str(failed)
+        return _refuse(arguments, f"{failed.filename}: {reason}" if failed.filename else reason)
+    except UnicodeEncodeError as text:
         _discard_output()
-        return _refuse(arguments, f"text cannot be written in this locale's encoding, {error.encoding}; {_USE_UTF8}")
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+        return _refuse(arguments, f"text cannot be written in this locale's encoding, {text.encoding}; {_USE_UTF8}")
+    except (MemoryError, RuntimeError) as failed:
+        if isinstance(failed, RuntimeError) and not re.search(_NO_MEMORY, str(failed)):
+            raise
+        return _refuse(arguments, "there is not enough memory for this; use smaller sizes")
+
+
+_NO_MEMORY = "out of memory|allocate memory|not enough memory"
+"""What torch says of it, on each device."""
 
 
 def _run(arguments: list[str]) -> None:
@@ -78,7 +115,7 @@ def _run(arguments: list[str]) -> None:
     elif verb == "--print-completion":
         if len(rest) != 1 or rest[0] not in SHELLS:
             raise InputError(f"--print-completion: expected one of {', '.join(SHELLS)}")
-        with _exit_quietly_when_interrupted():
+        with exit_at_once_on_signals():
             print(import_module("anyorder.cli.completion").completion_script(rest[0]))
     elif verb in VERBS:
         _run_verb(verb, rest)
@@ -87,13 +124,18 @@ def _run(arguments: list[str]) -> None:
 
 
 def _run_verb(verb: str, arguments: list[str]) -> None:
-    with _exit_quietly_when_interrupted():
+    with exit_at_once_on_signals():
         function = verb_function(verb)
         from anyorder.cli.parser import parse, with_flag
+        from anyorder.plugins import plugin_error
     try:
         function(**parse(verb, VERBS[verb], function, arguments, plugins=verb in TAKES_PLUGINS))
+    except LostProcessError:
+        raise
     except InputError as error:
         raise InputError(with_flag(error, function)) from error
+    except Exception as error:
+        raise plugin_error(error) or error from error
 
 
 def verb_function(verb: str) -> Callable[..., None]:
@@ -142,9 +184,17 @@ def _refuse(arguments: list[str], line: str) -> int:
     from anyorder.progress import is_main_process
 
     if is_main_process():
-        verb = f" {arguments[0]}" if arguments and arguments[0] in VERBS else ""
-        print(f"anyorder{verb}: {line}", file=sys.stderr)
+        _print_line(arguments, line)
     return 2
+
+
+def _print_line(arguments: list[str], line: str) -> None:
+    """One line on standard error, whatever a name in it may hold."""
+    verb = f" {arguments[0]}" if arguments and arguments[0] in VERBS else ""
+    printable = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", line).encode("utf-8", "backslashreplace").decode()
+    printable = printable if len(printable) <= MAX_LINE else f"{printable[:MAX_LINE]} ..."
+    with suppress(OSError):  # nobody reads it
+        print(f"anyorder{verb}: {printable}", file=sys.stderr)
 
 
 def _open_closed_streams() -> None:
@@ -162,46 +212,6 @@ def _open_closed_streams() -> None:
 def _discard_output() -> None:
     """Nobody takes the output; Python would complain once more when it closes the stream."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-@contextmanager
-def _clean_up_when_terminated() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does: half-written files are removed on the way out.
-
-    Not where a launcher started several processes: one that waits for another would not react to it.
-    """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        yield
-        return
-    with _handle_signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number)):
-        yield
-
-
-@contextmanager
-def _exit_quietly_when_interrupted() -> Iterator[None]:
-    """Ctrl-C during imports ends the process at once: an exception inside a library's import may not survive it."""
-
-    def leave(number: int, frame: Any) -> NoReturn:
-        os.write(2, b"interrupted\n")
-        os._exit(130)
-
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or handled by the caller
-        yield
-        return
-    with _handle_signal(signal.SIGINT, leave):
-        yield
-
-
-@contextmanager
-def _handle_signal(number: signal.Signals, handler: Callable[[int, Any], object]) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, previous)
 
 
 def _leave_process_group() -> bool:

@@ -7,14 +7,18 @@ may hold any of them. This is the one place that knows which flag sets which fie
 import inspect
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 import jsonargparse
+import yaml  # type: ignore[import-untyped]
 
 from anyorder.errors import InputError, unknown
 from anyorder.plugins import load_plugin
 
+MAX_RECIPE, MAX_DEPTH = 1 << 20, 20
 jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
 
@@ -27,6 +31,7 @@ def parse(
     """
     parser = make_parser(verb, summary, function, plugins)
     parsed = parser.parse_args(_normalize(parser, arguments))
+    _check_nulls(parser, parsed)
     given = parsed.pop("plugin", [])
     for path in ",".join([given] if isinstance(given, str) else given).split(","):
         if path.strip():
@@ -100,12 +105,31 @@ class _Recipe(jsonargparse.ActionConfigFile):
 
     def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
         try:
+            _check_recipe(Path(values))
             super().__call__(parser, cfg, values, option_string)
             _check_names(parser, cfg)
         except InputError as error:
             raise InputError(f"{values}: {error}") from None
         except UnicodeDecodeError as error:
             raise InputError(f"{values}: invalid UTF-8 (byte {error.start + 1})") from None
+        except ValueError as error:  # a tag such as !!int on what is none
+            raise InputError(f"{values}: expected options in YAML ({error})") from None
+
+
+def _check_recipe(file: Path) -> None:
+    """Options lie one or two levels deep; the parser of YAML crashes at depths where this one does not."""
+    if not file.is_file():
+        return  # the parser says so
+    if file.stat().st_size > MAX_RECIPE:
+        raise InputError(f"has more than {MAX_RECIPE:,} bytes, expected a few options")
+    depth = 0
+    with suppress(yaml.YAMLError):  # the parser describes it
+        for event in yaml.parse(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                raise InputError("is nested too deeply, expected options")
+            if isinstance(event, yaml.AliasEvent):
+                raise InputError(f"*{event.anchor}: expected a value, aliases are not allowed")
 
 
 def _check_names(parser: jsonargparse.ArgumentParser, given: jsonargparse.Namespace) -> None:
@@ -122,6 +146,16 @@ def _check_names(parser: jsonargparse.ArgumentParser, given: jsonargparse.Namesp
                 raise unknown(f"option of {key}", name, fields)
 
 
+def _check_nulls(parser: jsonargparse.ArgumentParser, given: jsonargparse.Namespace) -> None:
+    """A recipe may set an option to null only if that is its default or one of its types."""
+    for action in parser._actions:
+        hint = getattr(action, "_typehint", None)
+        if hint is None or action.default is None or type(None) in get_args(hint):
+            continue
+        if action.dest in given and given[action.dest] is None:
+            raise InputError(f"{_hyphens(f'--{action.dest}')} null: expected a value")
+
+
 def _description(summary: str, function: Callable[..., None]) -> str:
     """The summary, and the paragraphs of the docstring between its first line and its arguments."""
     body = (inspect.getdoc(function) or "").partition("\n\n")[2].partition("Args:")[0]
@@ -132,10 +166,15 @@ def _is_switch(action: Any) -> bool:
     return getattr(action, "_typehint", None) is bool
 
 
+def _is_group(parser: jsonargparse.ArgumentParser, action: Any) -> bool:
+    return any(other.dest.startswith(f"{action.dest}.") for other in parser._actions)
+
+
 def _normalize(parser: jsonargparse.ArgumentParser, arguments: list[str]) -> list[str]:
     """Arguments as the parser expects them: underscores in names, a value after every switch."""
     known = {option for action in parser._actions for option in action.option_strings}
     switches = {option for action in parser._actions if _is_switch(action) for option in action.option_strings}
+    groups = {option for action in parser._actions if _is_group(parser, action) for option in action.option_strings}
     normalized: list[str] = []
     for argument, following in pairwise([*arguments, ""]):
         if argument == "--":
@@ -143,6 +182,9 @@ def _normalize(parser: jsonargparse.ArgumentParser, arguments: list[str]) -> lis
         name, equals, value = argument.partition("=")
         if name.startswith("--") and f"--{name[2:].replace('-', '_')}" in known:
             name = f"--{name[2:].replace('-', '_')}"
+        if name in groups:  # jsonargparse would take a file here
+            option = _hyphens(name)
+            raise InputError(f"{option}: is a group of options, give them one by one: {option}.NAME VALUE")
         if name in switches and not equals and following not in ("true", "false"):
             equals, value = "=", "true"
         if name == "--plugin":

@@ -1,15 +1,26 @@
-"""A pool of processes that work on chunks of a long stream, in order. Knows nothing of what the work is."""
+"""A pool of processes that work on chunks of a long stream, in order. Knows nothing of what the work is.
+
+The processes end with the one that started them, whatever ends that one, and leave Ctrl-C to it.
+"""
 
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from threading import Thread
 from typing import TypeVar
+
+from anyorder.errors import InputError
 
 CHUNK = 2048
 """Items that a process gets at a time."""
+MAX_WORKERS = 1024
 In = TypeVar("In")
 Out = TypeVar("Out")
 
@@ -21,21 +32,48 @@ class Workers:
         # The pool is the parallelism; threads of the tokenizer inside each process would compete with it.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         self._count = count
-        self._pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+        self._pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_end_with_parent)
 
     def __enter__(self) -> "Workers":
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._pool.shutdown()
+        self._pool.shutdown(cancel_futures=True)
 
     def map(self, work: Callable[[list[In]], Out], items: Iterable[In]) -> Iterator[Out]:
         """The result of `work` for each chunk of the items, in order. Only a few chunks are in memory at a time."""
         pending: deque[Future[Out]] = deque()
         iterator = iter(items)
-        while chunk := list(islice(iterator, CHUNK)):
-            pending.append(self._pool.submit(work, chunk))
-            if len(pending) >= 4 * self._count:
+        try:
+            while chunk := list(islice(iterator, CHUNK)):
+                with _interrupts_held_back():
+                    pending.append(self._pool.submit(work, chunk))
+                if len(pending) >= 4 * self._count:
+                    yield pending.popleft().result()
+            while pending:
                 yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        except BrokenProcessPool:
+            message = f"{self._count}: one of these processes was killed, perhaps for lack of memory; try fewer"
+            raise InputError(message, "workers") from None
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C waits until the block ends. A process that is started inside never gets it: it inherits the mask."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_with_parent() -> None:
+    """In a worker: a thread ends this process when its parent is gone."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()

@@ -1,25 +1,28 @@
 """A run on disk: everything needed to resume it, written as a whole or not at all, and checked when read.
 
     checkpoint-00001000/
-      state.json             step, cursor in the data, clock, best score, checksums
+      state.json             step, cursor in the data, clock, best score
       model.safetensors      weights · average.safetensors · optimizer.safetensors
+      checksums.json
 
 Random numbers need no saving: those of every batch and epoch follow from the seed. Knows no objective.
 """
 
 import math
+import re
 import shutil
-import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from anyorder.errors import InputError
-from anyorder.files import atomic_folder, check_writable, read_json, read_tensors, write_json
+from anyorder.files import atomic_folder, verify, write_json, write_tensors
+from anyorder.files.records import Record, read_record, read_tensors
 from anyorder.training.batches import Cursor
 
 STATE = "state.json"
@@ -32,7 +35,8 @@ class RunState:
     step: int = 0
     cursor: Cursor = field(default_factory=Cursor)
     seconds: float = 0.0
-    best: float = -math.inf
+    best: float | None = None
+    """The selection metric of the result that is saved; None where there is none yet."""
     scores: dict[str, float] = field(default_factory=dict)
     validated_step: int = -1
     """The step of the last validation."""
@@ -40,6 +44,20 @@ class RunState:
     """Validations since the best one."""
     settings: dict[str, object] = field(default_factory=dict)
     """Settings that may change when the run is resumed."""
+
+    @classmethod
+    def from_record(cls, record: Record) -> "RunState":
+        scores = record.record("scores")
+        return cls(
+            step=record.integer("step"),
+            cursor=Cursor(*(record.record("cursor").integer(name) for name in ("batch", "epoch", "offset"))),
+            seconds=record.number("seconds", at_least=0),
+            best=None if record.values.get("best") is None else record.number("best"),
+            scores={name: scores.number(name) for name in scores},
+            validated_step=record.integer("validated_step", at_least=-1),
+            stale=record.integer("stale"),
+            settings=record.record("settings").values,
+        )
 
 
 def save_state(
@@ -52,21 +70,15 @@ def save_state(
 ) -> None:
     """Write `out/checkpoint-STEP`, then remove older ones. A reader never sees half of one."""
     folder = out / f"checkpoint-{state.step:08d}"
-    tensors = {
-        "model": dict(model.state_dict()),
-        "average": dict(average.state_dict()),
-        "optimizer": _optimizer_tensors(model, optimizer),
-    }
     with atomic_folder(folder) as partial:
-        checksums = {}
-        for name, values in tensors.items():
-            file = partial / f"{name}.safetensors"
-            save_file({key: value.detach().contiguous().cpu() for key, value in values.items()}, file)
-            checksums[file.name] = _checksum(file)
-        write_json(partial / STATE, {**asdict(state), "fingerprint": fingerprint, "checksums": checksums})
-    for old in _checkpoints(out):
+        write_tensors(partial / "model.safetensors", dict(model.state_dict()))
+        write_tensors(partial / "average.safetensors", dict(average.state_dict()))
+        write_tensors(partial / "optimizer.safetensors", _optimizer_tensors(model, optimizer))
+        scores = {name: score for name, score in state.scores.items() if math.isfinite(score)}
+        write_json(partial / STATE, {**asdict(state), "scores": scores, "fingerprint": fingerprint})
+    for old in checkpoints(out):
         if old != folder:
-            shutil.rmtree(old)
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def load_latest(
@@ -77,34 +89,41 @@ def load_latest(
     fingerprint: dict[str, object],
 ) -> RunState | None:
     """Load the newest checkpoint of a run into these objects; None where there is none yet."""
-    found = _checkpoints(out)
+    found = checkpoints(out)
     if not found:
         return None
     folder = found[-1]
-    saved = read_json(folder / STATE)
-    try:
-        for name, expected in saved["checksums"].items():
-            if not (folder / name).exists() or _checksum(folder / name) != expected:
-                raise InputError(f"{folder / name}: corrupted checkpoint (its checksum is wrong)")
-        saved_fingerprint = saved["fingerprint"]
-        state = RunState(
-            step=saved["step"],
-            cursor=Cursor(**saved["cursor"]),
-            seconds=saved["seconds"],
-            best=saved["best"],
-            scores=saved["scores"],
-            validated_step=saved["validated_step"],
-            stale=saved["stale"],
-            settings=saved["settings"],
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{folder / STATE}: corrupted checkpoint ({error})") from None
+    with _way_out(found):
+        state, saved_fingerprint = _read_state(folder)
     if changed := describe_changes(saved_fingerprint, fingerprint):
         raise InputError(f"{folder}: cannot resume: {'; '.join(changed)}")
-    model.load_state_dict(read_tensors(folder / "model.safetensors"))
-    average.load_state_dict(read_tensors(folder / "average.safetensors"))
-    _load_optimizer(model, optimizer, read_tensors(folder / "optimizer.safetensors"))
+    with _way_out(found):
+        _load_weights(model, folder / "model.safetensors")
+        _load_weights(average, folder / "average.safetensors")
+        _load_optimizer(model, optimizer, folder / "optimizer.safetensors")
     return state
+
+
+def _read_state(folder: Path) -> tuple[RunState, dict[str, Any]]:
+    """The state in a checkpoint, and the fingerprint of its run."""
+    verify(folder, STATE, *(f"{name}.safetensors" for name in ("model", "average", "optimizer")))
+    record = read_record(folder / STATE)
+    if "checksums" in record:
+        raise InputError(f"{folder}: an older version wrote this checkpoint, so it cannot be resumed")
+    state = RunState.from_record(record)
+    if folder.name != f"checkpoint-{state.step:08d}":
+        raise record.error("step", f"{state.step}, but the folder is {folder.name}")
+    return state, record.record("fingerprint").values
+
+
+@contextmanager
+def _way_out(found: list[Path]) -> Iterator[None]:
+    """Says what to do about a newest checkpoint that cannot be read."""
+    try:
+        yield
+    except InputError as error:
+        way = f"continue from {found[-2].name}" if len(found) > 1 else "begin the run again"
+        raise InputError(f"{error}; remove {found[-1].name} to {way}") from None
 
 
 def describe_changes(before: dict[str, Any], now: dict[str, Any], group: str = "") -> list[str]:
@@ -124,26 +143,20 @@ def describe_changes(before: dict[str, Any], now: dict[str, Any], group: str = "
     return changed
 
 
-RUN_FILES = ("log.jsonl", "checkpoint-*", "*.partial-*", "anyorder")
-"""What may be found in the folder of a run that has begun; the last is TensorBoard's."""
+def checkpoints(out: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first."""
+    found = [path for path in out.glob("checkpoint-*") if _STEP.fullmatch(path.name) and path.is_dir()]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("checkpoint-")))
 
 
-def check_run_folder(out: Path, resume: bool) -> None:
-    """An `InputError` unless a run can write its folder: new, empty, or holding the run to be resumed."""
-    check_writable(out)
-    if not out.exists() or not any(out.iterdir()):
-        return
-    if not resume:
-        raise InputError(f"is needed to continue {out}, which already exists; or choose another place", "resume")
-    if not any(match for pattern in RUN_FILES for match in out.glob(pattern)):
-        raise InputError(f"{out}: is not the folder of a run, so there is nothing to resume")
-
-
-def _checkpoints(out: Path) -> list[Path]:
-    return sorted(path for path in out.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit())
-
-
+_STEP = re.compile(r"checkpoint-[0-9]{8,}")
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+def _load_weights(module: nn.Module, file: Path) -> None:
+    module.load_state_dict(
+        read_tensors(file, {name: tuple(value.shape) for name, value in module.state_dict().items()})
+    )
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -155,19 +168,19 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
     return tensors
 
 
-def _load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+def _load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> None:
+    tensors = read_tensors(file)
     fused = any(group.get("fused") for group in optimizer.param_groups)
     for name, parameter in model.named_parameters():
-        if f"{name}/step" in tensors:
-            loaded = {moment: tensors[f"{name}/{moment}"] for moment in _MOMENTS}
-            for moment in _MOMENTS if fused else _MOMENTS[1:]:
-                loaded[moment] = loaded[moment].to(parameter.device)
-            optimizer.state[parameter] = loaded
-
-
-def _checksum(file: Path) -> int:
-    value = 0
-    with file.open("rb") as stream:
-        while block := stream.read(1 << 22):
-            value = zlib.crc32(block, value)
-    return value
+        loaded = {moment: tensors.pop(f"{name}/{moment}") for moment in _MOMENTS if f"{name}/{moment}" in tensors}
+        if not loaded:  # it never had a gradient
+            continue
+        for moment in _MOMENTS:
+            shape = () if moment == "step" else tuple(parameter.shape)
+            if moment not in loaded or loaded[moment].dtype != torch.float32 or loaded[moment].shape != shape:
+                raise InputError(f"{file}: {name}/{moment} is not float32 of shape {shape}")
+        for moment in _MOMENTS if fused else _MOMENTS[1:]:
+            loaded[moment] = loaded[moment].to(parameter.device)
+        optimizer.state[parameter] = loaded
+    if tensors:
+        raise InputError(f"{file}: has unknown {min(tensors)}")

@@ -1,5 +1,6 @@
 """Learn a generation order: the library's function behind `anyorder learn-order`. Knows no flag."""
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,17 +9,18 @@ from pathlib import Path
 from anyorder.data.store import Store
 from anyorder.device import join_processes
 from anyorder.errors import InputError
-from anyorder.files import atomic_folder, check_writable
+from anyorder.files import atomic_folder, check_writable, is_leftover
 from anyorder.models.translation import TranslationModel
 from anyorder.orders.policy import PolicyConfig
+from anyorder.orders.storage import CONFIG, WEIGHTS
 from anyorder.orders.storage import FOLDER as LEARNED_FOLDER
 from anyorder.progress import is_main_process
-from anyorder.training.checkpoint import check_run_folder
-from anyorder.training.config import TrainConfig
+from anyorder.training.config import TrainConfig, split_directions
 from anyorder.training.loop import run_training
 from anyorder.training.order_loss import RLConfig
 from anyorder.training.order_task import FOLDER, OrderTask
 from anyorder.training.rewards import TextReward, register_reward
+from anyorder.training.run_folder import check_run_folder
 
 LEARN_ORDER_RUN = TrainConfig(
     learning_rate=1e-3, warmup=20, weight_decay=0.0, ema=0.98, log_every=10, validate_every=100, save_every=100
@@ -33,7 +35,7 @@ class LearnOrderResult:
     order: Path
     """The folder of the order with the best validation: `learned:PATH` names it wherever an order is used."""
     scores: dict[str, float]
-    """The last validation's, by name; empty where there is no dev split."""
+    """The last validation's, by name; empty where the store has no split for it."""
     steps: int
     """Steps that were trained."""
     finished: bool
@@ -57,7 +59,7 @@ def learn_order(
     Args:
         model: The trained model: a bundled name, a folder, a hub id, or a loaded model.
         data: A store that was prepared with this model's tokenizer.
-        out: The folder of the run: order/ (the best on the dev split), `checkpoint-*/` (to resume from), log.jsonl.
+        out: The folder of the run: order/ (the best in validation), `checkpoint-*/` (to resume from), log.jsonl.
         direction: The direction to learn for, such as `de-en`; several, or a list, share one order.
         policy: The network.
         rl: Algorithm, reward and data.
@@ -72,7 +74,7 @@ def learn_order(
     run.check_length()
     device = run.resolve_device()
     check_run_folder(out, resume)
-    directions = [part.strip() for part in (direction.split(",") if isinstance(direction, str) else direction)]
+    directions = split_directions(direction)
     loaded = model if isinstance(model, TranslationModel) else TranslationModel.from_pretrained(model)
     for each in directions:
         loaded.config.direction(each)
@@ -85,7 +87,8 @@ def learn_order(
     order = out / FOLDER
     if destination and is_main_process() and order.exists():  # stopped early there may be none yet
         with atomic_folder(destination) as partial:
-            shutil.copytree(order, partial, dirs_exist_ok=True)
+            for file in (CONFIG, WEIGHTS):
+                shutil.copyfile(order / file, partial / file)
     return LearnOrderResult(order, result.scores, result.step, result.finished)
 
 
@@ -93,8 +96,8 @@ def _named_folder(model: TranslationModel, name: str | None) -> Path | None:
     """Where an order of that name lies beside the model."""
     if name is None:
         return None
-    if not name or Path(name).name != name:
-        raise InputError(f"'{name}': is not a plain name", "name")
+    if not re.fullmatch(r"\w[\w.+-]{0,99}", name) or is_leftover(name):
+        raise InputError(f"'{name}': is not a plain name (letters, digits, '-', '.' and '_', at most 100)", "name")
     if model.path is None:
         raise InputError(
             f"'{name}': this model was not loaded from a folder, so the order cannot lie beside it", "name"

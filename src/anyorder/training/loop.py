@@ -3,7 +3,6 @@
 It knows steps and weights, not what is learned. A `Task` brings batches, a loss and a validation.
 """
 
-import json
 import math
 import signal
 import threading
@@ -19,14 +18,15 @@ import torch
 from accelerate import Accelerator
 
 from anyorder import progress
+from anyorder.device import report_lost_process
 from anyorder.errors import InputError
-from anyorder.files import remove_leftovers
 from anyorder.training.batches import Cursor, Prefetcher
-from anyorder.training.checkpoint import RunState, describe_changes, load_latest, save_state
+from anyorder.training.checkpoint import STATE, RunState, checkpoints, describe_changes, load_latest, save_state
 from anyorder.training.clock import Clock
 from anyorder.training.config import TrainConfig
 from anyorder.training.meter import Meter
 from anyorder.training.optimizer import make_optimizer, rate_factor, update_average
+from anyorder.training.run_folder import append_to_log, open_run_folder, truncate_log
 from anyorder.training.task import Task
 
 PRINT_SECONDS = 30
@@ -51,7 +51,8 @@ class RunResult:
 def run_training(task: Task[Any], run: TrainConfig, out: Path, resume: bool) -> RunResult:
     """Train, and write the result into `out`: the averaged weights with the best validation."""
     run.check_length()
-    return _Loop(task, run, out, resume).go()
+    with open_run_folder(out, resume), report_lost_process():
+        return _Loop(task, run, out, resume).go()
 
 
 class _Loop:
@@ -93,9 +94,8 @@ class _Loop:
         run, state, clock = self.run, self.state, self.clock
         self._start_tracker()
         if self.accelerator.is_main_process:
-            self.out.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(self.out)
-            _truncate_log(self.out / "log.jsonl", state.step)
+            truncate_log(self.out, state.step)
+        self._look_for_result()
         self._reserve_validation()
         first = state.step * run.batches_per_step
         batches = Prefetcher(self.task.batches(state.cursor, first, self.rank, self.world))
@@ -104,7 +104,8 @@ class _Loop:
         try:
             with self._stop_on_signal(), progress.bar("training", total) as bar:
                 done, _, _ = self._agree(clock.progress(state.step), False, False)
-                if self.saved_step == state.step and (done >= 1 or state.stale >= patience):
+                over = done >= 1 or state.stale >= patience
+                if over and self.saved_step == state.validated_step == state.step:
                     self._print(f"already finished at step {state.step}")
                 clock.start()
                 while (done < 1 or state.step == 0) and not self.stopping and state.stale < patience:
@@ -247,10 +248,11 @@ class _Loop:
             self._print(self.note)
 
     def _validate(self) -> None:
-        state, passes, start = self.state, self.task.validation_passes(self.quick), time.monotonic()
-        state.scores = self.task.validate(self.average, self.quick)
-        pass_seconds = (time.monotonic() - start) / passes
-        self.clock.reserve(pass_seconds * self.task.validation_passes(self.quick))
+        state, start = self.state, time.monotonic()
+        quick = self.quick or state.validated_step >= 0  # the first one has compared
+        state.scores = self.task.validate(self.average, quick)
+        pass_seconds = (time.monotonic() - start) / self.task.validation_passes(quick)
+        self.clock.reserve(pass_seconds * self.task.validation_passes(quick=True))
         state.validated_step = state.step
         metric = self.task.selection_metric(state.scores) if state.scores else float(state.step)
         if state.scores:
@@ -258,8 +260,8 @@ class _Loop:
             scores = "  ".join(f"{name} {score:.2f}" for name, score in state.scores.items())
             self._print(f"step {state.step}: {scores}")
         state.stale += 1
-        if metric >= state.best:
-            state.best, state.stale = metric, 0
+        if state.best is None or metric >= state.best:
+            state.best, state.stale = metric if math.isfinite(metric) else None, 0
             if self.accelerator.is_main_process:
                 self.task.save(self.average, self.out)
 
@@ -275,8 +277,7 @@ class _Loop:
     def _record(self, entry: dict[str, float]) -> None:
         if not self.accelerator.is_main_process:
             return
-        with (self.out / "log.jsonl").open("a", encoding="utf-8") as log:
-            log.write(json.dumps({**entry, "seconds": round(self.clock.seconds, 2)}) + "\n")
+        append_to_log(self.out, {**entry, "seconds": round(self.clock.seconds, 2)})
         if self.run.track != "none":
             self.accelerator.log({key: value for key, value in entry.items() if key != "step"}, step=int(entry["step"]))
 
@@ -310,6 +311,7 @@ class _Loop:
     def _resume(self) -> None:
         loaded = load_latest(self.out, self.learner, self.average, self.optimizer, self._fingerprint())
         if loaded:
+            self._check_cursor(loaded)
             self.state = loaded
             self.saved_step = loaded.step
             self._print(f"continuing from step {loaded.step}")
@@ -317,20 +319,20 @@ class _Loop:
                 self._print(f"changed: {change}")
             loaded.settings = self._settings()
 
+    def _check_cursor(self, state: RunState) -> None:
+        """The data must go on where the last step ended: from much further back it would take forever to get there."""
+        taken, per_step = state.step * self.run.batches_per_step, self.run.batches_per_step
+        if not taken - per_step < state.cursor.batch <= taken:
+            file = checkpoints(self.out)[-1] / STATE
+            raise InputError(f"{file}: cursor.batch: {state.cursor.batch}, which does not fit step {state.step}")
 
-def _truncate_log(file: Path, step: int) -> None:
-    """Drop the entries of steps that will be taken again."""
-    if not file.exists():
-        return
-    kept = [line for line in file.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
-    file.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
-
-
-def _step_of(line: str) -> float:
-    try:
-        return float(json.loads(line)["step"])
-    except ValueError:  # the line that was being written when the run was killed
-        return math.inf
+    def _look_for_result(self) -> None:
+        """If the best result so far is gone, the next validation writes one, even if there is nothing left to train."""
+        lost = self.state.best is not None and not (self.out / self.task.folder).is_dir()
+        _, lost, _ = self._agree(0.0, lost, False)
+        if lost:
+            self._print(f"{self.out / self.task.folder} is gone: the next validation writes it again")
+            self.state.best, self.state.validated_step = None, -1
 
 
 def _flat(config: dict[str, Any]) -> dict[str, Any]:

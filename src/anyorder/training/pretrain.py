@@ -5,10 +5,10 @@ from pathlib import Path
 from anyorder.data.store import Store
 from anyorder.device import join_processes
 from anyorder.models.transformer import TransformerConfig
-from anyorder.training.checkpoint import check_run_folder
 from anyorder.training.config import TextTrainConfig
 from anyorder.training.loop import run_training
 from anyorder.training.mlm_task import MLMConfig, MLMTask, text_split
+from anyorder.training.run_folder import check_run_folder
 from anyorder.training.train import TrainResult, default_batch_tokens
 from anyorder.training.translation_task import new_model
 

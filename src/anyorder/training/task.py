@@ -32,6 +32,8 @@ class Task(ABC, Generic[Batch]):
     """What the speed counts: tokens, rollouts."""
     epochs: int = 1
     """How often a batch is used."""
+    folder: str
+    """The folder, in that of the run, which `save` writes."""
     compiles: bool = True
     """Whether the module's shapes never change on CUDA, so that compiling it pays."""
 
@@ -100,6 +102,7 @@ class TextTask(Task[HostBatch]):
     learner: TranslationModel
     unit = "tokens"
     shown = ("loss",)
+    folder = "model"
 
     def minibatches(self, batch: HostBatch, device: torch.device) -> list[dict[str, Any]]:
         tensors = {name: to_device(array, device) for name, array in batch.arrays.items()}
@@ -110,7 +113,7 @@ class TextTask(Task[HostBatch]):
 
     def save(self, average: nn.Module, out: Path) -> None:
         assert isinstance(average, TranslationModel)
-        average.save_pretrained(out / "model")
+        average.save_pretrained(out / self.folder)
 
 
 def training_flops(model: TranslationModel, tokens: int, predicted: int) -> float:

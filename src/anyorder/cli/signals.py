@@ -1,0 +1,81 @@
+"""What Ctrl-C and SIGTERM do to the command. Imports almost nothing, so that it is in place before anything else."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+Handler = Callable[[int, object], object]
+_received: list[int] = []
+
+
+def received() -> int | None:
+    """The signal that ended the last `unwind_on_signals`, if one did."""
+    return _received[0] if _received else None
+
+
+class _Handling:
+    """Signals go to this handler in a `with` block. In a thread that is not the main one, nothing changes."""
+
+    def __init__(self, handler: Handler, numbers: list[signal.Signals]):
+        self._handler = handler
+        self._numbers = numbers
+        self._previous: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> None:
+        for number in self._numbers:
+            try:
+                self._previous[number] = signal.signal(number, self._handler)
+            except ValueError:  # not the main thread
+                return
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler or signal.SIG_DFL)  # type: ignore[arg-type]
+
+
+def unwind_on_signals() -> _Handling:
+    """Ctrl-C and SIGTERM raise an exception, so that half-written files are removed on the way out.
+
+    A library in whose code it is raised may make another error of it; `received` tells. SIGTERM is left alone where a
+    launcher started several processes: one that waits for another would not react to it.
+    """
+    _received.clear()
+    alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    return _Handling(_unwind, [*_interrupt(), *([signal.SIGTERM] if alone else [])])
+
+
+def exit_at_once_on_signals() -> _Handling:
+    """For imports: an exception inside a library's import may not survive it."""
+    return _Handling(_exit_at_once, [*_interrupt(), signal.SIGTERM])
+
+
+def _interrupt() -> list[signal.Signals]:
+    """SIGINT, unless whoever calls the command ignores it or handles it in a way of its own."""
+    return [signal.SIGINT] if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _unwind) else []
+
+
+def _unwind(number: int, frame: object) -> None:
+    _received.append(number)
+    sys.unraisablehook = _raise_again
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(128 + number)
+
+
+def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
+    """Python cannot raise the exception of a signal that arrives in a `__del__` or a weak reference's callback."""
+    if not isinstance(ignored.exc_value, KeyboardInterrupt | SystemExit):
+        sys.__unraisablehook__(ignored)
+        return
+    from threading import Timer  # not in here, where it would be lost once more
+
+    timer = Timer(0.01, os.kill, (os.getpid(), _received[-1]))
+    timer.daemon = True
+    timer.start()
+
+
+def _exit_at_once(number: int, frame: object) -> None:
+    if number == signal.SIGINT:
+        os.write(2, b"interrupted\n")
+    os._exit(128 + number)
