@@ -2,7 +2,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs build check-wheel clean
+.PHONY: help demo test fuzz chaos lint format docs build check-wheel clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +16,13 @@ WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # Python 3.12 and later can measure coverage almost for free (sys.monitoring); 3.11 has the C tracer.
 test: lint docs ## lint, types, documentation and the whole test suite, with coverage
 	COVERAGE_CORE=$$($(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")') \
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --cov --cov-report term
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --cov --cov-report term
+
+fuzz: $(VENV)/.installed-dev ## 10,000 damaged files and odd options; goes on where it was stopped (docs/campaigns.md)
+	$(BIN)/python campaigns/fuzz.py --cases 10000 --seed 1 --jobs 2
+
+chaos: $(VENV)/.installed-dev ## kills, full disks, two writers, readers beside writers (docs/campaigns.md)
+	$(BIN)/python campaigns/chaos.py --seed 1
 
 lint: $(VENV)/.installed-dev ## check style and types
 	$(BIN)/ruff check .

@@ -1,0 +1,211 @@
+"""Tiny whole examples of every kind of file that anyorder reads, and the commands that read them.
+
+A campaign makes them once, by the commands themselves, and damages copies.
+
+    text/      sentences     store/      run/ order-run/ pretrain-run/    runs that can be resumed
+    model/     xlm/          order/      *.jsonl*  trajectories          *.yaml  recipes        plugin.py
+"""
+
+import gzip
+import lzma
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.conftest import toy_pairs, write_pairs
+
+from anyorder.cli import main
+from campaigns.sandbox import start_workers_quickly
+
+SIZE = [
+    "--transformer.hidden-size", "16", "--transformer.num-layers", "1", "--transformer.num-heads", "2",
+    "--transformer.max-positions", "48",
+]  # fmt: skip
+RUN = ["--run.device", "cpu", "--run.warmup", "1", "--run.log-every", "1", "--run.save-every", "1"]
+TEXT_RUN = [*SIZE, *RUN, "--run.batch-tokens", "256"]
+
+PREPARE = [
+    "prepare", "--languages", "de,en", "--train", "toy=text/train.%", "--dev", "text/dev.%", "--mono", "text/mono.%",
+    "--vocabulary", "150", "--workers", "1",
+]  # fmt: skip
+TRAIN = ["train", "--data", "store", *TEXT_RUN, "--run.validate-every", "0", "--masking.validation-sentences", "2"]
+PRETRAIN = ["pretrain", "--data", "store", *TEXT_RUN, "--run.validate-every", "0"]
+LEARN_ORDER = [
+    "learn-order", "--model", "model", "--data", "store", "--direction", "de-en", *RUN, "--run.validate-every", "0",
+    "--rl.sentences", "2", "--rl.rollouts", "2", "--rl.max-length", "12", "--rl.validation-sentences", "2",
+    "--policy.size", "64",
+]  # fmt: skip
+TRANSLATE = ["translate", "--direction", "de-en", "--length", "fixed:3", "--device", "cpu", "--json", "out.jsonl"]
+EVALUATE = [
+    "evaluate", "--direction", "de-en", "--source", "text/few.de", "--reference", "text/few.en", "--samples", "20",
+    "--device", "cpu", "--json", "out.json",
+]  # fmt: skip
+ANALYZE = ["analyze", "--tagger", "none", "--samples", "20", "--null-samples", "2", "--json", "out.json"]
+
+STEPS = ["--run.steps", "2", "--run.validate-every", "1"]
+MORE_STEPS = ["--run.steps", "3", "--resume"]
+
+COMMANDS: dict[str, list[list[str]]] = {
+    "store": [
+        [*TRAIN, "--out", "out", "--run.steps", "1"],
+        [*TRAIN, "--out", "out", "--run.steps", "1", "--run.validate-every", "1", "--directions", "de-en"],
+        [*TRAIN, "--out", "run", *MORE_STEPS],
+        [*PRETRAIN, "--out", "out", "--run.steps", "1"],
+        [*LEARN_ORDER, "--out", "out", "--run.steps", "1"],
+        [*PREPARE, "--out", "out", "--tokenizer", "store"],
+    ],
+    "run": [[*TRAIN, "--out", "run", *MORE_STEPS], ["translate", "--model", "run/model", *TRANSLATE[1:], "Ein Hund."]],
+    "order-run": [[*LEARN_ORDER, "--out", "order-run", *MORE_STEPS]],
+    "pretrain-run": [
+        [*PRETRAIN, "--out", "pretrain-run", *MORE_STEPS],
+        [*TRAIN, "--out", "out", "--run.steps", "1", "--init", "pretrain-run/model"],
+    ],
+    "model": [
+        [*TRANSLATE, "--model", "model", "Der Hund sieht die Katze."],
+        [*TRANSLATE, "--model", "model", "--length", "table:2", "--order", "margin", "Der Hund sieht die Katze."],
+        [*TRANSLATE, "--model", "model", "--length", "candidates:2", "text/few.de"],
+        [*EVALUATE, "--model", "model", "--orders", "margin,learned"],
+        [*TRAIN, "--out", "out", "--run.steps", "1", "--init", "model"],
+        [*LEARN_ORDER, "--out", "out", "--run.steps", "1"],
+        [*PREPARE, "--out", "out", "--tokenizer", "model"],
+        ["explore", "--model", "model", "--port", "0", "--device", "cpu"],
+    ],
+    "xlm": [[*TRANSLATE, "--model", "xlm", "Der Hund sieht die Katze."]],
+    "order": [
+        [*TRANSLATE, "--model", "model", "--order", "learned:order", "Der Hund sieht die Katze."],
+        [*EVALUATE, "--model", "model", "--orders", "left-to-right,learned:order"],
+    ],
+    "a.jsonl": [[*ANALYZE, "a.jsonl"], ["evaluate", "--trajectories", "a.jsonl", "--reference", "text/few.en"]],
+    "b.jsonl.gz": [[*ANALYZE, "a.jsonl", "b.jsonl.gz"], [*ANALYZE, "b.jsonl.gz", "--html", "out.html"]],
+    "c.jsonl.xz": [[*ANALYZE, "c.jsonl.xz", "--table", "out.md", "--reference", "text/few.en"]],
+    "text": [
+        [*PREPARE, "--out", "out"],
+        [*PREPARE, "--out", "out", "--tokenizer", "store", "--test", "text/few.%.gz"],
+        [*TRANSLATE, "--model", "model", "text/few.de"],
+        [*TRANSLATE, "--model", "model", "text/few.de.gz", "--strict"],
+        [*TRANSLATE, "--model", "model", "--length", "gold", "--reference", "text/few.en", "text/few.de"],
+        [*EVALUATE, "--model", "model", "--orders", "margin"],
+        [*ANALYZE, "a.jsonl", "--reference", "text/few.en"],
+        [*ANALYZE, "a.jsonl", "--trees", "text/trees"],
+    ],
+    "translate.yaml": [["translate", "--config", "translate.yaml", "Der Hund."]],
+    "train.yaml": [["train", "--config", "train.yaml"]],
+    "learn-order.yaml": [["learn-order", "--config", "learn-order.yaml"]],
+    "evaluate.yaml": [["evaluate", "--config", "evaluate.yaml"]],
+    "prepare.yaml": [["prepare", "--config", "prepare.yaml"]],
+    "plugin.py": [
+        [*TRANSLATE, "--model", "model", "--plugin", "plugin.py", "--order", "middle-out", "Der Hund."],
+        ["orders", "--plugin", "plugin.py"],
+    ],
+}
+"""What is damaged, and the commands that read it."""
+
+VERB_COMMANDS: dict[str, list[str]] = {
+    "prepare": [*PREPARE, "--tokenizer", "store", "--out", "out"],
+    "pretrain": [*PRETRAIN, "--out", "out", "--run.steps", "1"],
+    "train": [*TRAIN, "--out", "out", "--run.steps", "1"],
+    "learn-order": [*LEARN_ORDER, "--out", "out", "--run.steps", "1"],
+    "translate": [*TRANSLATE, "--model", "model", "Der Hund."],
+    "evaluate": [*EVALUATE, "--model", "model", "--orders", "margin"],
+    "analyze": [*ANALYZE, "a.jsonl"],
+    "explore": ["explore", "--model", "model", "--port", "0", "--device", "cpu"],
+    "orders": ["orders"],
+}
+"""A whole command for each verb; options are added to it or changed in it."""
+
+PLUGIN = '''"""An order of one's own."""
+
+import anyorder
+
+
+@anyorder.register_order("middle-out")
+def middle_out(state):
+    """The middle first."""
+    middle = (state.lengths.unsqueeze(1) - 1) / 2
+    return -(state.positions - middle).abs()
+'''
+
+
+def write_seed_files(folder: Path, with_xlm: bool = True) -> None:
+    """Fill a folder with one example of each kind. Uses torch, so call it in a process of its own.
+
+    Without XLM, which takes seconds to import, another model is in its place.
+    """
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        start_workers_quickly(PREPARE)
+        _write_text(Path("text"))
+        _run([*PREPARE, "--out", "store"])
+        _run([*TRAIN, "--out", "run", *STEPS])
+        Path("model").mkdir()
+        _copy(Path("run/model"), Path("model"))
+        _run([*PRETRAIN, "--out", "pretrain-run", *STEPS])
+        _run([*LEARN_ORDER, "--out", "order-run", "--name", "default", *STEPS])
+        _copy(Path("order-run/order"), Path("order"))
+        if with_xlm and find_spec("transformers"):
+            _write_xlm(Path("xlm"))
+        else:
+            _copy(Path("run/model"), Path("xlm"))
+        _write_trajectories()
+        _write_recipes()
+        Path("plugin.py").write_text(PLUGIN)
+    finally:
+        os.chdir(before)
+
+
+def _run(command: list[str]) -> None:
+    if code := main(command):
+        raise SystemExit(f"anyorder {' '.join(command)}: exit code {code} while the seed files were made")
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    for file in source.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+
+
+def _write_text(folder: Path) -> None:
+    folder.mkdir()
+    pairs = toy_pairs(160, seed=7)
+    for name, chosen in {"train": pairs[:120], "dev": pairs[120:128], "few": pairs[128:131]}.items():
+        write_pairs(folder, name, chosen)
+    write_pairs(folder, "mono", pairs[131:])
+    for language in ("de", "en"):
+        (folder / f"few.{language}.gz").write_bytes(gzip.compress((folder / f"few.{language}").read_bytes(), mtime=0))
+    (folder / "trees").write_text("(S (NP (DT The) (NN dog)) (VP (VBZ sees)) (. .))\n")
+
+
+def _write_xlm(folder: Path) -> None:
+    from tests.models.test_xlm import write_xlm
+
+    from anyorder.data.vocabulary import Vocabulary
+
+    write_xlm(folder, Vocabulary.load(Path("store")), emb_dim=16, n_layers=1, n_heads=2)
+
+
+def _write_trajectories() -> None:
+    for order, file in (("margin", "a.jsonl"), ("left-to-right", "b.jsonl"), ("outer-in", "c.jsonl")):
+        _run([*TRANSLATE[:-2], "--model", "model", "--order", order, "--json", file, "text/few.de"])
+    Path("b.jsonl.gz").write_bytes(gzip.compress(Path("b.jsonl").read_bytes(), mtime=0))
+    Path("c.jsonl.xz").write_bytes(lzma.compress(Path("c.jsonl").read_bytes()))
+    for file in ("b.jsonl", "c.jsonl"):
+        Path(file).unlink()
+
+
+def _write_recipes() -> None:
+    for verb in ("translate", "train", "learn-order", "evaluate", "prepare"):
+        command = VERB_COMMANDS[verb]
+        lines: list[str] = []
+        groups: dict[str, list[str]] = {}
+        for flag, value in zip(command[1::2], command[2::2], strict=False):
+            if not flag.startswith("--"):
+                continue
+            group, _, name = flag[2:].replace("-", "_").rpartition(".")
+            text = (
+                f"[{value}]" if flag in ("--reference", "--trajectories") else f'"{value}"' if ":" in value else value
+            )
+            (groups.setdefault(group, []) if group else lines).append(f"{name}: {text}")
+        for group, names in groups.items():
+            lines += [f"{group}:", *(f"  {line}" for line in names)]
+        Path(f"{verb}.yaml").write_text("\n".join(lines) + "\n")
