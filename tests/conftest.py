@@ -25,8 +25,18 @@ from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import ModelConfig, TranslationModel
 
 # How long an example takes says nothing on a busy machine.
-hypothesis.settings.register_profile("no-deadline", deadline=None)
-hypothesis.settings.load_profile("no-deadline")
+hypothesis.settings.register_profile("suite", deadline=None, max_examples=40)
+hypothesis.settings.load_profile("suite")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every worker begins with its share of the slow tests, so that none of them is left for the end."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    fast = [item for item in items if not item.get_closest_marker("slow")]
+    starts = [len(fast) * worker // workers for worker in range(workers + 1)]
+    items[:] = [item for w in range(workers) for item in [*slow[w::workers], *fast[starts[w] : starts[w + 1]]]]
+
 
 LEXICON = {
     "der Hund": "the dog", "die Katze": "the cat", "das Haus": "the house", "ein Baum": "a tree", "ein Kind": "a child",

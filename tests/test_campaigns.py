@@ -139,6 +139,7 @@ def test_bytes_are_damaged_in_every_way() -> None:
     assert kinds.keys() == {"bit", "byte", "cut", "empty", "longer", "hole", "inserted", "noise", "zeros"}
 
 
+@pytest.mark.slow
 def test_a_short_campaign_of_each_kind(tmp_path: Path) -> None:
     """In processes of their own: a process that has computed something must not fork for a campaign."""
     script = "import sys; from campaigns import short; sys.exit(short.main())"

@@ -142,7 +142,7 @@ def test_the_table_of_counts(vocabulary: Vocabulary) -> None:
 
 def test_the_seed_matters_to_uniform_alone(translator: Translator) -> None:
     def steps(order: str, seed: int) -> list[list[int]]:
-        return [trajectory.steps for trajectory in translator.translate(SOURCES, "de-en", order, seed=seed)]
+        return [trajectory.steps for trajectory in translator.translate(SOURCES[:6], "de-en", order, seed=seed)]
 
     assert steps("uniform", 1) == steps("uniform", 1)
     assert steps("uniform", 1) != steps("uniform", 2)

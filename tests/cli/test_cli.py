@@ -126,6 +126,7 @@ def test_a_sentence_may_be_longer_than_the_name_of_a_file(
     assert "line 1 (source split into" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_translate_in_two_processes(folder: Path, basic: list[str]) -> None:
     outputs = []
     for processes in (1, 2):
@@ -290,6 +291,7 @@ def test_wrong_vocabulary(folder: Path, store: Store, tmp_path: Path, capsys: py
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_exit_codes_of_the_real_command(folder: Path, basic: list[str]) -> None:
     wrong_order = run_cli("translate", *basic, "--order", "x", "hallo")
     assert (wrong_order.returncode, wrong_order.stdout) == (2, "")

@@ -223,7 +223,7 @@ def test_special_tokens_are_never_emitted(vocabulary: Vocabulary) -> None:
     with torch.no_grad():
         model.output_bias[: vocabulary.first_word] += 50
     for name in ORDERS:
-        for hypothesis in decode(model, canvases_of(MIXED[:10], vocabulary), make_order(name), make_schedule("one")):
+        for hypothesis in decode(model, canvases_of(MIXED[:4], vocabulary), make_order(name), make_schedule("one")):
             assert hypothesis.ids.min() >= vocabulary.first_word
             assert hypothesis.logprobs.max() < -5  # the probability is the model's own, not one without these tokens
 

@@ -30,13 +30,12 @@ def test_three_figures_in_three_formats(analysis: dict[str, Any], tmp_path: Path
         assert file.read_bytes().startswith(STARTS[file.suffix[1:]])
 
 
-@pytest.mark.parametrize("plot", [plot_heat_maps, plot_metrics, plot_jumps])
-def test_one_figure_by_one_call(plot: Callable[..., Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("plot", "ending"), [(plot_heat_maps, "pdf"), (plot_metrics, "svg"), (plot_jumps, "png")])
+def test_one_figure_by_one_call(plot: Callable[..., Any], ending: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     analysis = anyorder.analyze(make_systems(4), tagger="none", samples=20, null_samples=2)
-    for ending, start in STARTS.items():
-        figure = plot(analysis, tmp_path / f"figure.{ending}")
-        assert (tmp_path / f"figure.{ending}").read_bytes().startswith(start)
+    figure = plot(analysis, tmp_path / f"figure.{ending}")
+    assert (tmp_path / f"figure.{ending}").read_bytes().startswith(STARTS[ending])
     assert len(figure.axes) >= 3
     assert len(plot(analysis.as_json()).axes) == len(figure.axes)
     assert len(list(tmp_path.iterdir())) == len(STARTS)
@@ -55,8 +54,10 @@ def test_fonts_are_embedded(analysis: dict[str, Any], tmp_path: Path) -> None:
     assert "<text" not in (tmp_path / "figures.svg").read_text()
 
 
+@pytest.mark.slow
 def test_the_same_analysis_gives_the_same_files(analysis: dict[str, Any], tmp_path: Path) -> None:
-    for one, other in zip(plot_all(analysis, tmp_path / "a"), plot_all(analysis, tmp_path / "b"), strict=True):
+    files = [plot_all(analysis, tmp_path / name, ("pdf", "svg")) for name in ("a", "b")]
+    for one, other in zip(*files, strict=True):
         assert one.read_bytes() == other.read_bytes()
 
 

@@ -51,8 +51,8 @@ def curve(out: Path) -> list[tuple[int, float, float]]:
 def test_killed_and_resumed_it_learns_the_same(
     store: Store, model_folder: Path, tmp_path: Path, algorithm: str
 ) -> None:
-    steps = 24
-    more = ["--run.steps", steps, "--run.save-every", 1, "--run.validate-every", 9, "--rl.algorithm", algorithm]
+    steps = 10
+    more = ["--run.steps", steps, "--run.save-every", 1, "--run.validate-every", 4, "--rl.algorithm", algorithm]
     assert run_cli(*command(store, model_folder, tmp_path / "unbroken", *more)).returncode == 0
     broken, rng, kills = tmp_path / "broken", random.Random(2), 0
     for target in sorted(rng.sample(range(2, steps - 2), 2)):

@@ -48,8 +48,8 @@ def last_checkpoint(out: Path) -> Path:
 
 @pytest.mark.slow
 def test_killed_and_resumed_it_ends_in_the_same_weights(store: Store, tmp_path: Path) -> None:
-    steps, kills = 40, 3
-    more = ["--run.steps", steps, "--run.save-every", 1, "--run.validate-every", 25]
+    steps, kills = 16, 2
+    more = ["--run.steps", steps, "--run.save-every", 1, "--run.validate-every", 7]
     assert run_cli(*command(store, tmp_path / "unbroken", *more)).returncode == 0
     broken = tmp_path / "broken"
     rng = random.Random(4)
