@@ -22,6 +22,9 @@ def is_whole(file: Path) -> str:
         elif ".jsonl" in file.name:
             if data and not data.endswith(b"\n"):
                 return "its last line has no end"
+            if data.startswith(b"{\n"):  # one object under the name of another format
+                _loads(data)
+                return ""
             for line in data.splitlines():
                 _loads(line)
         elif data.startswith(b"<!") and b"</html>" not in data[-50:]:

@@ -74,9 +74,9 @@ def test_one_model_for_six_directions() -> None:
 
 @pytest.mark.slow
 def test_its_scores(translator: anyorder.Translator) -> None:
-    """On the first 20 sentences of the sample, as version 0.1.0 scored them."""
-    expected = {"left-to-right": 19.97, "margin": 19.24, "learned": 21.62}
-    sources, references = sample("de")[:20], sample("en")[:20]
+    """On the first 8 sentences of the sample, as version 0.1.0 scored them."""
+    expected = {"left-to-right": 23.64, "margin": 21.59, "learned": 27.03}
+    sources, references = sample("de")[:8], sample("en")[:8]
     rows = anyorder.evaluate_orders(translator, sources, references, "de-en", list(expected), samples=50).rows
     assert {row.order: row.bleu for row in rows} == pytest.approx(expected, abs=0.3)
 
