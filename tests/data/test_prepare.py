@@ -11,6 +11,7 @@ from anyorder.data.filters import FilterConfig, FilterReport
 from anyorder.data.prepare import prepare
 from anyorder.data.store import Store
 from anyorder.data.text import Text, TextConfig
+from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
 from anyorder.files import CHECKSUMS, sha256
 from tests.conftest import toy_pairs, write_pairs
@@ -213,3 +214,20 @@ def test_opening_a_million_pairs_takes_under_a_second(tmp_path: Path) -> None:
     assert time.perf_counter() - start < 1
     assert (len(split), total) == (count, 2 * 20 * count)
     assert json.loads((folder / "manifest.json").read_text())["languages"] == list(LANGUAGES)
+
+
+def test_a_vocabulary_with_more_entries_than_its_model(tmp_path: Path) -> None:
+    """As XLM's: merges that only lead on to longer pieces get ids past the end, and are <unk> in text."""
+    (tmp_path / "t.de").write_text("ab a\n")
+    (tmp_path / "t.en").write_text("b ba\n")
+    special = ("<s>", "</s>", "<pad>", "<unk>", "<special0>", "<mask>")
+    pieces = [*special, "a", "b", "a</w>", "b</w>", "ab</w>", "ba</w>"]
+    merges = [("a", "b</w>"), ("b", "a</w>")]
+    vocabulary = Vocabulary.from_merges({piece: i for i, piece in enumerate(pieces)}, merges, size=10)
+    train = parse_corpora(str(tmp_path / "t.%"), ("de", "en"))
+    prepare(("de", "en"), {"train": train}, tmp_path / "store", vocabulary=vocabulary, workers=1)
+    store = Store(tmp_path / "store")
+    assert len(store.vocabulary) == 10
+    assert store.split("train").sides["de"].ids.tolist() == [vocabulary.unk, 8]
+    assert store.split("train").sides["en"].ids.tolist() == [9, vocabulary.unk]
+    assert store.split("train") is store.split("train")

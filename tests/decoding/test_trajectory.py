@@ -58,6 +58,7 @@ def test_json_there_and_back() -> None:
         ("", "not JSON"),
         ("[]", "expected an object with tokens and steps"),
         ("{}", "tokens is missing"),
+        (f'{{"tokens": ["a"], "steps": [1], "logprobs": [{10**400}]}}', "logprobs are not one number a token"),
         ('{"source": 1}', "tokens is missing"),
         (teargas().to_json().replace("[1, ", "["), "20 tokens but 19 steps"),
     ],

@@ -51,7 +51,7 @@ def exit_at_once_on_signals() -> _Handling:
 
 
 def _interrupt() -> list[signal.Signals]:
-    """SIGINT, unless whoever calls the command ignores it or handles it in a way of its own."""
+    """SIGINT, unless the program that calls the command ignores it or has its own handler."""
     return [signal.SIGINT] if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _unwind) else []
 
 

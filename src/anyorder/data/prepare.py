@@ -96,7 +96,7 @@ def prepare(
         dtype = np.dtype(np.uint16 if len(vocabulary) <= 1 << 16 else np.uint32)
         written: dict[str, dict[str, Any]] = {}
         for name, words in tokenized.items():
-            encoded = _encode(pool, folder, words, dtype)
+            encoded = _encode(pool, folder, len(vocabulary), words, dtype)
             kept = _filter(name, words, encoded, filters, report)
             if _is_monolingual(name):
                 written.setdefault(MONOLINGUAL, {"parallel": False, "languages": [], "corpora": []})
@@ -200,7 +200,7 @@ def _learn_vocabulary(tokenized: Mapping[str, _TokenizedSplit], size: int) -> Vo
         return Vocabulary.learn(counts, size)
 
 
-def _encode(pool: Workers, folder: Path, words: _TokenizedSplit, dtype: np.dtype) -> _EncodedSplit:
+def _encode(pool: Workers, folder: Path, vocab_size: int, words: _TokenizedSplit, dtype: np.dtype) -> _EncodedSplit:
     """The second pass."""
     ids: list[np.ndarray] = []
     lengths: list[np.ndarray] = []
@@ -208,7 +208,7 @@ def _encode(pool: Workers, folder: Path, words: _TokenizedSplit, dtype: np.dtype
         ids_file = file.with_name(file.name + ".ids")
         file_lengths = []
         with progress.bar(f"encoding {file.name}", words.lines, "lines") as bar, ids_file.open("wb") as output:
-            for chunk_ids, chunk_lengths in pool.map(partial(_ids_of, folder, dtype), read_lines(file)):
+            for chunk_ids, chunk_lengths in pool.map(partial(_ids_of, folder, vocab_size, dtype), read_lines(file)):
                 output.write(chunk_ids.tobytes())
                 file_lengths.append(chunk_lengths)
                 bar.advance(len(chunk_lengths))
@@ -285,9 +285,9 @@ def _words_of(
     return columns, counts, len(rows)
 
 
-def _ids_of(folder: Path, dtype: np.dtype, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def _ids_of(folder: Path, vocab_size: int, dtype: np.dtype, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Second pass, in a worker: (tokens,) the ids of all lines end to end, and (lines,) the length of each."""
-    encoded = _vocabulary(folder).encode(lines)
+    encoded = _vocabulary(folder, vocab_size).encode(lines)
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     return np.fromiter(chain.from_iterable(encoded), dtype, int(lengths.sum())), lengths
 
@@ -298,5 +298,5 @@ def _text(language: str, config: TextConfig) -> Text:
 
 
 @cache
-def _vocabulary(folder: Path) -> Vocabulary:
-    return Vocabulary.load(folder)
+def _vocabulary(folder: Path, size: int) -> Vocabulary:
+    return Vocabulary.load(folder, size)

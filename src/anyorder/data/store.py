@@ -88,12 +88,13 @@ class Store:
         self._fingerprint = manifest.record("vocabulary").text("fingerprint")
         splits = manifest.record("splits")
         self._splits = {name: _SplitRecord.read(splits, name, self.languages) for name in splits}
+        self._opened: dict[str, Split] = {}
         for name in ("lines", "inputs"):
             manifest.record(name, default={})
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        vocabulary = Vocabulary.load(self.path)
+        vocabulary = Vocabulary.load(self.path, self._vocab_size)
         if vocabulary.fingerprint != self._fingerprint:
             raise InputError(
                 f"{self.path}: wrong vocabulary: tokenizer.json is {vocabulary.fingerprint}, "
@@ -103,14 +104,20 @@ class Store:
             raise InputError(f"{self.path / MANIFEST}: vocabulary.size: {self._vocab_size}, expected {len(vocabulary)}")
         return vocabulary
 
+    @property
+    def split_names(self) -> list[str]:
+        return list(self._splits)
+
     def __contains__(self, name: str) -> bool:
         return name in self._splits
 
     def split(self, name: str) -> Split:
-        """An `InputError` that names the file if a file of the split is damaged. Reads all of them."""
+        """An `InputError` that names the file if a file of the split is damaged. Reads all of them, the first time."""
         if name not in self._splits:
             raise unknown("split", name, self._splits)
-        return read_whole(self.path, lambda folder: self._open_split(name))
+        if name not in self._opened:
+            self._opened[name] = read_whole(self.path, lambda folder: self._open_split(name))
+        return self._opened[name]
 
     def _open_split(self, name: str) -> Split:
         record = self._splits[name]

@@ -4,7 +4,6 @@ A file holds one JSON object a line (plain, .gz or .xz). `tokens` and `steps` ar
 """
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from anyorder.data.corpus import read_lines
 from anyorder.data.subwords import join_subwords
 from anyorder.errors import InputError
 from anyorder.files import atomic_file
+from anyorder.files.records import is_number, is_unicode
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _parse(line: str) -> Trajectory:
     if len(tokens) != len(steps):
         raise InputError(f"{len(tokens)} tokens but {len(steps)} steps")
     logprobs = record.get("logprobs", [])
-    if not isinstance(logprobs, list) or len(logprobs) not in (0, len(tokens)) or not all(map(_is_number, logprobs)):
+    if not isinstance(logprobs, list) or len(logprobs) not in (0, len(tokens)) or not all(map(is_number, logprobs)):
         raise InputError("logprobs are not one number a token")
     text = {name: "" if record.get(name) is None else record[name] for name in _TEXT}
     for name, value in text.items():
@@ -228,7 +228,7 @@ def _check_text(name: str, values: Sequence[object]) -> None:
     for value in values:
         if not isinstance(value, str):
             raise InputError(f"{name} is not text" if name != "tokens" else "tokens are not all text")
-        if any("\ud800" <= character <= "\udfff" for character in value):
+        if not is_unicode(value):
             raise InputError("half of a surrogate pair (\\ud800 to \\udfff) is not a character")
 
 
@@ -248,12 +248,8 @@ def _writes(record: dict[str, Any]) -> list[Write] | None:
     writes = []
     for item in _list(record, "writes"):
         match item:
-            case [int(position), int(step), str(token), logprob] if position >= 0 and step >= 1 and _is_number(logprob):
+            case [int(position), int(step), str(token), logprob] if position >= 0 and step >= 1 and is_number(logprob):
                 writes.append(Write(position, step, token, logprob))
             case _:
                 raise InputError("writes are not all [position, step, token, logprob]")
     return writes
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

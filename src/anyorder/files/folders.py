@@ -29,22 +29,22 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def atomic_folder(folder: Path, replace: bool = True, checksums: bool = True) -> Iterator[Path]:
+def atomic_folder(folder: Path, replace: bool = True) -> Iterator[Path]:
     """An empty folder to fill, which takes the place of `folder` when the block ends well and vanishes otherwise.
+
+    The checksums of its files are added, for `verify`.
 
     Args:
         folder: The folder to write; its parents are made.
         replace: Whether one that exists is replaced; otherwise it is an `InputError`.
-        checksums: Whether the checksums of its files are added, for `verify`.
     """
     recover_folder(folder)
     if folder.exists() and not replace:
         raise InputError(f"{folder}: already exists; remove it or choose another place")
     with _partial_folder(folder) as partial:
         yield partial
-        if checksums:
-            sums = {file.name: sha256(file) for file in sorted(partial.iterdir()) if file.is_file()}
-            write_json(partial / CHECKSUMS, sums)
+        sums = {file.name: sha256(file) for file in sorted(partial.iterdir()) if file.is_file()}
+        write_json(partial / CHECKSUMS, sums)
         _sync_tree(partial)
         replace_folder(partial, folder)
 

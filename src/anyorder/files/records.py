@@ -5,6 +5,7 @@ An error names the file, the field and what was expected there. Sizes are checke
 
 import json
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
@@ -76,7 +77,7 @@ class Record:
         return iter(self.values)
 
     def text(self, name: str, default: Any = _REQUIRED) -> str:
-        return self._take(name, default, "text", lambda value: isinstance(value, str) and _is_unicode(value))
+        return self._take(name, default, "text", lambda value: isinstance(value, str) and is_unicode(value))
 
     def boolean(self, name: str, default: Any = _REQUIRED) -> bool:
         return self._take(name, default, "true or false", lambda value: isinstance(value, bool))
@@ -89,11 +90,11 @@ class Record:
         self, name: str, at_least: float = -math.inf, at_most: float = math.inf, default: Any = _REQUIRED
     ) -> float:
         expected = "a number" if math.isinf(at_least) else f"a number of at least {at_least}"
-        return self._take(name, default, expected, lambda value: _is_number(value) and at_least <= value <= at_most)
+        return self._take(name, default, expected, lambda value: is_number(value) and at_least <= value <= at_most)
 
     def texts(self, name: str, default: Any = _REQUIRED) -> list[str]:
         def fits(value: Any) -> bool:
-            return isinstance(value, list) and all(isinstance(item, str) and _is_unicode(item) for item in value)
+            return isinstance(value, list) and all(isinstance(item, str) and is_unicode(item) for item in value)
 
         return self._take(name, default, "a list of text", fits)
 
@@ -203,10 +204,11 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
-    return _is_integer(value) or (isinstance(value, float) and math.isfinite(value))
+def is_number(value: object) -> bool:
+    """Whether it is a finite number, small enough for arithmetic with floats."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
     """Whether it has no half of a surrogate pair."""
     return not any("\ud800" <= character <= "\udfff" for character in text)

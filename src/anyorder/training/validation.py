@@ -13,7 +13,7 @@ from anyorder.data.store import Store
 from anyorder.data.subwords import join_subwords
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.sentence import Sentence
-from anyorder.errors import InputError
+from anyorder.errors import InputError, unknown
 from anyorder.evaluation.bleu import corpus_bleu
 from anyorder.models.translation import TranslationModel
 from anyorder.orders import Order
@@ -31,8 +31,8 @@ def validation_split(store: Store, name: str) -> str:
     """The split to validate on: the one that is named, or for `auto` the first of `SPLITS`; `none` if there is none."""
     if name == "auto":
         return next((split for split in SPLITS if split in store), "none")
-    if name != "none":
-        store.split(name)  # it exists
+    if name != "none" and name not in store:
+        raise unknown("split", name, store.split_names)
     return name
 
 
