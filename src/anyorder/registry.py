@@ -3,7 +3,7 @@
 `outer-in:stride=2`, `threshold:0.9`. Knows nothing of orders, schedules or revisions.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
 from typing import Protocol, Self, TypeVar
 
@@ -64,3 +64,29 @@ def with_numbers(kind: type[T], options: str) -> T:
 def is_count(text: str) -> bool:
     """Whether this is a whole number from 1 to a thousand million, more than anything is counted here."""
     return text.isascii() and text.isdecimal() and len(text) <= 10 and 1 <= int(text) <= 10**9
+
+
+def check_count(what: str, value: float, at_least: int = 1, at_most: int = 10**9) -> None:
+    """An `InputError` unless this is a whole number between these."""
+    if not (at_least <= value <= at_most and value == int(value)):
+        raise InputError(f"{what} {value:g}: expected a whole number from {at_least} to {at_most:,}")
+
+
+def split_names(text: str, continues: Callable[[str], bool]) -> list[str]:
+    """Names from a comma-separated list; a part that `continues` the options of the name before it goes with that."""
+    found: list[str] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        if found and ":" in found[-1] and continues(part):
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found
+
+
+def is_number(text: str) -> bool:
+    """Whether this reads as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -12,18 +12,19 @@ import torch
 from anyorder.data.lines import clean_line, join_notes, refuse
 from anyorder.data.subwords import CONTINUES
 from anyorder.data.text import separator
+from anyorder.decoding.beam import best_first
 from anyorder.decoding.callbacks import TOP_K, Step, step_callback
 from anyorder.decoding.config import AUTO, BoundDecoding, DecodingConfig
 from anyorder.decoding.distributed import decode_distributed
 from anyorder.decoding.lengths import DEFAULT_LENGTH
-from anyorder.decoding.parts import join_hypotheses
+from anyorder.decoding.parts import check_finite, join_hypotheses
 from anyorder.decoding.revision import Revision
 from anyorder.decoding.schedules import Schedule
 from anyorder.decoding.sentence import Sentence, encode_sentences
 from anyorder.decoding.state import Hypothesis
-from anyorder.decoding.trajectory import Trajectory, Write
+from anyorder.decoding.trajectory import Trajectory, to_writes
 from anyorder.device import inference_dtype, resolve_device
-from anyorder.errors import InputError
+from anyorder.errors import InputError, check_number
 from anyorder.models.translation import TranslationModel
 from anyorder.orders import Order
 
@@ -59,7 +60,7 @@ class Translator:
         texts: str | Sequence[str],
         direction: str,
         order: str | Order | None = None,
-        schedule: str | int | Schedule = "one",
+        schedule: str | int | Schedule = AUTO,
         length: str = DEFAULT_LENGTH,
         references: Sequence[str] | None = None,
         seed: int = 1,
@@ -68,6 +69,10 @@ class Translator:
         on_step: Callable[[Step], None] | None = None,
         top_k: int = TOP_K,
         strict: bool = False,
+        beam: int | str = 1,
+        length_penalty: float = 1.0,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
     ) -> list[Trajectory]:
         """Translate sentences.
 
@@ -80,24 +85,46 @@ class Translator:
             direction: Source and target language, such as `de-en`.
             order: Which position is filled next, by name (`margin`, `outer-in:stride=2`) or as an `Order`; the model's
                 learned order if not given, or `margin` where it has none.
-            schedule: How many positions a step fills: `one`, a number, or `threshold:0.9`.
+            schedule: How many positions a step fills: `one`, a number, `cosine:10`, `threshold:0.9`; `auto` is the one
+                that the revision was published with, and `one` without a revision.
             length: How the target's length is found: `gold`, `predicted`, `candidates:N`, `table:N` or `fixed:N`.
             references: Reference translations, for `length="gold"`.
             seed: For random orders.
             batch_tokens: Target tokens under way together; results do not depend on it.
-            revision: Which filled positions are masked again after a step.
+            revision: Which filled positions are masked again after a step: `none`, `mask-predict:10`, `gibbs`, `p2`.
             on_step: Called for every sentence and step with what was filled and the top candidates. If a sentence was
                 split, positions and steps are those of a part.
             top_k: Number of candidates at each masked position.
             strict: Whether a sentence that cannot be translated as it is is an `InputError`.
+            beam: Hypotheses kept of each sentence and length: `N` (tokens), `positions:N` or `joint:N`. 1 is greedy.
+            length_penalty: Of hypotheses of several lengths, the one with the best summed log-probability / length **
+                length_penalty is taken; 1 makes that the mean.
+            temperature: 0 writes the most likely token; above 0 tokens are sampled.
+            top_p: Sample only from the most likely tokens, as many as have this probability together.
         """
         texts = [texts] if isinstance(texts, str) else texts
         if isinstance(references, str):
             references = [references]
         if references is not None and len(references) != len(texts):
             raise InputError(f"{len(texts)} sentences but {len(references)} references")
-        config = DecodingConfig(AUTO if order is None else order, schedule, revision, length, seed, batch_tokens)
+        config = DecodingConfig(
+            AUTO if order is None else order, schedule, revision, length, seed, batch_tokens, beam, length_penalty,
+            temperature, top_p,
+        )  # fmt: skip
         return list(self.stream(texts, direction, config, references, on_step=on_step, top_k=top_k, strict=strict))
+
+    def n_best(
+        self, texts: Sequence[str], direction: str, count: int, config: DecodingConfig | None = None
+    ) -> list[list[Trajectory]]:
+        """Of every sentence at most `count` different translations, best first.
+
+        They come from the beams of all length candidates. Of a sentence that was split, translation k joins the k-th
+        ones of its parts.
+        """
+        check_number("count", count, at_least=1)
+        config = config or DecodingConfig()
+        sentences = encode_sentences(self.model, texts, direction, None)
+        return list(self._decode_ranked(sentences, direction, config, n_best=count))
 
     def stream(
         self,
@@ -182,6 +209,20 @@ class Translator:
         top_k: int = TOP_K,
     ) -> Iterator[Trajectory]:
         """Translate sentences that are already encoded."""
+        for [best] in self._decode_ranked(sentences, direction, config, on_progress, on_step, top_k):
+            yield best
+
+    def _decode_ranked(
+        self,
+        sentences: Iterable[Sentence],
+        direction: str,
+        config: DecodingConfig,
+        on_progress: Callable[[int], None] = lambda sentences: None,
+        on_step: Callable[[Step], None] | None = None,
+        top_k: int = TOP_K,
+        n_best: int = 1,
+    ) -> Iterator[list[Trajectory]]:
+        """Of every sentence its best trajectories, best first."""
         decoding = config.bind(self.model, direction)
         signature = str(decoding.signature)
         order = decoding.order.name or decoding.order.identity
@@ -189,13 +230,13 @@ class Translator:
         while chunk := list(islice(remaining, CHUNK)):
             parts = [sentence.fit(self.model.max_length) for sentence in chunk]
             numbers = [first + i for i, own in enumerate(parts) for _ in own]
-            hypotheses = iter(
-                self._decode_parts(
-                    [part for own in parts for part in own], numbers, direction, decoding, on_progress, on_step, top_k
-                )
-            )
+            flat = [part for own in parts for part in own]
+            ranked = iter(self._decode_parts(flat, numbers, direction, decoding, on_progress, on_step, top_k, n_best))
             for sentence, own in zip(chunk, parts, strict=True):
-                yield self._trajectory(sentence, list(islice(hypotheses, len(own))), direction, order, signature)
+                yield [
+                    self._trajectory(sentence, hypotheses, direction, order, signature)
+                    for hypotheses in _across_parts(list(islice(ranked, len(own))))
+                ]
             first += len(chunk)
 
     def _decode_parts(
@@ -207,8 +248,9 @@ class Translator:
         on_progress: Callable[[int], None],
         on_step: Callable[[Step], None] | None,
         top_k: int,
-    ) -> list[Hypothesis]:
-        """Of every one the hypothesis with the best mean log-probability. numbers: what a callback calls them."""
+        n_best: int,
+    ) -> list[list[Hypothesis]]:
+        """Of every one its best hypotheses, of any length, best first. numbers: what a callback calls them."""
         present = [i for i, sentence in enumerate(sentences) if len(sentence.ids) and sentence.reference_length != 0]
         gold = [sentences[i].reference_length for i in present]
         candidates = decoding.length.candidates(
@@ -225,14 +267,12 @@ class Translator:
             for i, length in tried
         ]
         callback = on_step and step_callback(self.model, canvases, [numbers[i] for i, _ in tried], on_step, top_k)
-        hypotheses = decode_distributed(self.model, canvases, decoding, on_progress, callback)
-        if not all(np.isfinite(hypothesis.logprobs).all() for hypothesis in hypotheses):
-            raise InputError(f"{self.model.name}: its probabilities are not numbers, so its weights must be damaged")
-        best: dict[int, Hypothesis] = {}
-        for (i, _), hypothesis in zip(tried, hypotheses, strict=True):
-            if i not in best or hypothesis.logprobs.mean() > best[i].logprobs.mean():
-                best[i] = hypothesis
-        return [best.get(i, _EMPTY) for i in range(len(sentences))]
+        decoded = decode_distributed(self.model, canvases, decoding, on_progress, callback, n_best)
+        check_finite(decoded, self.model.name)
+        found: list[list[Hypothesis]] = [[] for _ in sentences]
+        for (i, _), own in zip(tried, decoded, strict=True):
+            found[i] += own
+        return [best_first(own, decoding.length_penalty)[:n_best] or [_EMPTY] for own in found]
 
     def _trajectory(
         self, sentence: Sentence, parts: Sequence[Hypothesis], direction: str, order: str, signature: str
@@ -244,12 +284,6 @@ class Translator:
             if tokens:  # no word goes on in the next part
                 tokens[-1] = tokens[-1].removesuffix(CONTINUES) or CONTINUES
             tokens += to_tokens(part.ids)
-        writes = None
-        if hypothesis.writes is not None:
-            writes = [
-                Write(position, step, to_tokens([token])[0], round(logprob, 6))
-                for position, step, token, logprob in hypothesis.writes
-            ]
         _, target = self.direction_languages(direction)
         return Trajectory(
             source=sentence.text,
@@ -262,12 +296,18 @@ class Translator:
             signature=signature,
             model=self.model.name,
             task=direction,
-            writes=writes,
+            writes=to_writes(hypothesis.writes, to_tokens),
             note=join_notes(sentence.problems),
+            forwards=hypothesis.forwards,
         )
 
 
 _EMPTY = Hypothesis(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
+
+
+def _across_parts(ranked: Sequence[Sequence[Hypothesis]]) -> list[list[Hypothesis]]:
+    """From the ranked hypotheses of each part to ranked lists with one of each; a short ranking repeats its last."""
+    return [[own[min(k, len(own) - 1)] for own in ranked] for k in range(max(map(len, ranked)))]
 
 
 def sentence_key(seed: int, source: np.ndarray, length: int) -> int:

@@ -30,7 +30,7 @@ NAMES = [
     "least-to-most", "easy-first", "entropy", "max-prob", "margin",
 ]  # fmt: skip
 LEARNED = ["learned hidden", "learned features", "learned features attention", "opening"]
-LENGTHS = [(1, 1), (5, 7), (12, 19)]
+LENGTHS = [(1, 1), (5, 7), (12, 12)]
 
 
 class Opening(Order):

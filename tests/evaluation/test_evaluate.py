@@ -163,7 +163,8 @@ def test_nothing_was_decoded() -> None:
     record = result.as_json()
     assert list(record) == ["signature", "direction", "rows", "notes", "lines"]
     assert list(record["rows"][0]) == [
-        "system", "order", "max_length", "sentences", "bleu", "chrf", "p_values", "p_values_holm", "differences"
+        "system", "order", "max_length", "sentences", "bleu", "chrf", "p_values", "p_values_holm", "differences",
+        "schedule", "revision", "forwards",
     ]  # fmt: skip
     assert list(record["rows"][1]["differences"]["a"]) == ["bleu", "low", "high"]
 

@@ -95,7 +95,7 @@ def test_json_has_the_agreed_format(translator: Translator) -> None:
     assert record == scores(translator, ORDERS[:2], against=["margin"]).as_json()  # times are apart
     assert set(record) == {"signature", "direction", "rows", "notes", "lines"}
     fields = {"system", "order", "max_length", "sentences", "bleu", "chrf", "p_values", "p_values_holm", "differences"}
-    assert set(record["rows"][0]) == fields
+    assert set(record["rows"][0]) == fields | {"schedule", "revision", "forwards"}
     timings = table.timings()["rows"]
     assert [(row["system"], row["max_length"], row["sentences"]) for row in timings] == [
         ("left-to-right", None, 30),

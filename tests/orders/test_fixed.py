@@ -84,7 +84,7 @@ def test_uniform_draws_every_order_equally_often() -> None:
 def test_names() -> None:
     assert set(ORDERS) == {
         "uniform", "left-to-right", "right-to-left", "outer-in", "least-to-most", "easy-first", "entropy", "max-prob",
-        "margin", "learned",
+        "margin", "learned", "dilated",
     }  # fmt: skip
     assert make_order("outer-in:stride=2").name == "outer-in:stride=2"
     assert split_orders("a, b:x=1,y=2 ,c") == ["a", "b:x=1,y=2", "c"]

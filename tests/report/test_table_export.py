@@ -11,9 +11,9 @@ from anyorder.report.table_export import check_table_file, format_tables
 
 DIFFERENCES = [Difference(-1.188, -1.71, -0.67), Difference(0.371, -0.004, 0.73)]
 ROWS = [
-    Score("left-to-right", "left-to-right", 30, 1724, 22.529, 49.503, {"margin": 0.0001}, {"margin": 0.0001}, {"margin": DIFFERENCES[0]}, 2.0),
+    Score("left-to-right", "left-to-right", 30, 1724, 22.529, 49.503, {"margin": 0.0001}, {"margin": 0.0001}, {"margin": DIFFERENCES[0]}, seconds=2.0),
     Score("margin", "margin", 30, 1724, 23.717, 50.46, seconds=2.0),
-    Score("learned:a_b", "learned:a_b", 30, 1724, 24.088, 50.4, {"margin": 0.043}, {"margin": 0.086}, {"margin": DIFFERENCES[1]}, 2.0),
+    Score("learned:a_b", "learned:a_b", 30, 1724, 24.088, 50.4, {"margin": 0.043}, {"margin": 0.086}, {"margin": DIFFERENCES[1]}, seconds=2.0),
 ]  # fmt: skip
 TABLE = evaluation_table(Evaluation("order:*|version:1", "de-en", ROWS, ["A note."]), speed=False)
 

@@ -21,6 +21,11 @@ def open_translator(model: str, device: str) -> Translator:
     return load(model, place)
 
 
+def several(given: list[str] | str) -> list[str]:
+    """The values of an option that takes several; a recipe may name one without making a list of it."""
+    return [str(one) for one in (given if isinstance(given, list) else [given])]
+
+
 @contextmanager
 def output_file(file: Path | None) -> Iterator[IO[str] | None]:
     """A stream into a file that appears when the block ends well. None without a file, and in all but one process."""

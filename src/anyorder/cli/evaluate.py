@@ -5,20 +5,27 @@ from pathlib import Path
 
 from anyorder import progress
 from anyorder.cli.common import check_apart, open_translator, output_file, print_note
+from anyorder.cli.evaluate_puzzles import score_puzzle_orders
 from anyorder.data.corpus import read_parallel
 from anyorder.data.lines import LineReport
-from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.config import AUTO, DecodingConfig
+from anyorder.decoding.revision import split_revisions
+from anyorder.decoding.schedules import split_schedules
 from anyorder.decoding.trajectory import check_systems, read_systems
 from anyorder.device import Device
 from anyorder.errors import InputError, check_number
+from anyorder.evaluation.accuracy import AccuracyEvaluation
 from anyorder.evaluation.evaluate import Evaluation, check_test
 from anyorder.evaluation.evaluate import evaluate as evaluate_systems
 from anyorder.evaluation.evaluate_orders import default_orders, evaluate_orders
+from anyorder.evaluation.regimes import name_regimes
 from anyorder.evaluation.significance import SAMPLES, Test
+from anyorder.models.pretrained import is_transformers
 from anyorder.models.storage import find
 from anyorder.orders import make_order, split_orders
 from anyorder.registry import is_count
-from anyorder.report.table_data import evaluation_table
+from anyorder.report.accuracy_table import accuracy_table
+from anyorder.report.table_data import TableData, evaluation_table
 from anyorder.report.table_export import check_table_file, format_tables
 from anyorder.report.terminal import render_tables
 from anyorder.translator import Translator
@@ -46,6 +53,12 @@ def evaluate(
     json: Path | None = None,
     timings: Path | None = None,
     table: Path | None = None,
+    beam: str | None = None,
+    length_penalty: float | None = None,
+    task: str | None = None,
+    revision: str | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
 ) -> None:
     """Score orders on a test set.
 
@@ -53,6 +66,10 @@ def evaluate(
     written before (--trajectories, --reference), by anyorder or by another program. BLEU of decoded orders is what
     multi-bleu.perl prints: case-sensitive, on Moses words, subwords joined. BLEU of trajectories is sacreBLEU's on
     their text. chrF is sacreBLEU's chrF2 on plain text. Significance tests are paired and two-sided, on that BLEU.
+
+    With a model of puzzles, such as sudoku-4x4, it counts the puzzles that are entirely right instead, with 95%
+    intervals (Wilson). A puzzle is a line of --source: 16 characters for sudoku-4x4, 81 for sudoku-9x9, 0 or . where a
+    cell is empty. Solutions (--reference) are optional. A line that is no puzzle is left out with a note.
 
     Args:
         model: A bundled model (de-en), a folder, or a hub id.
@@ -63,12 +80,14 @@ def evaluate(
         orders: Names separated by commas; all heuristic orders, and the model's learned one, if not given.
         max_length: Length limits in subwords, both sides, such as 20,30,none; none if not given.
         length: How the target's length is found: gold (if not given), predicted, candidates:N, table:N or fixed:N.
-        schedule: Positions filled in one step: one (if not given), a number, or threshold:P.
-        seed: Random seed, for orders that use random numbers; 1 if not given.
+        schedule: How many positions a step fills: one, a number, steps:T, cosine:T, threshold:P, blocks:B+threshold:P,
+            and others that 'anyorder orders' lists; several with commas, each with every order. If not given, one, or
+            what the revision was published with.
+        seed: Random seed, for orders, revisions and tokens that use random numbers; 1 if not given.
         device: Where to run; auto if not given.
         batch_tokens: Target tokens that are decoded together; results do not depend on it.
         tokenize: Tokens of BLEU: a tokenizer of sacreBLEU (13a, intl, zh, char, none, ...), or moses. If not given,
-            moses with a model and 13a for trajectories.
+            zh into Chinese and moses into other languages with a model, and 13a for trajectories.
         limit: Use only the first so many sentences.
         strict: Stop with an error at the first pair that is left out (a side is empty) or not translated as it is (too
             long, control characters, invalid UTF-8). Without it these are counted, and named in the JSON.
@@ -78,6 +97,16 @@ def evaluate(
         json: Also write the table to this file.
         timings: Write how long decoding took to this file, apart from the results.
         table: Also write it for a paper: a file .tex (LaTeX, with booktabs) or .md (Markdown).
+        beam: Hypotheses kept of each sentence and length: N (over tokens, in the given order), positions:N (over the
+            positions that the order ranks first), or joint:N (over positions and tokens at once, for the order
+            max-prob). 1, which is greedy, if not given.
+        length_penalty: Hypotheses of several lengths are ranked by summed log-probability / length ** length_penalty; 1
+            if not given.
+        task: The puzzles that the model solves, such as sudoku-9x9; what the model was trained for if not given.
+        revision: Which filled positions are masked again after a step: none (if not given), mask-predict:T, refine:T,
+            gibbs:N, p2:T, remdm:T; several with commas, each with every order and schedule.
+        temperature: 0 (if not given) writes the most likely token; above 0 tokens are sampled.
+        top_p: Sample only from the most likely tokens, as many as have this probability together; 1 if not given.
     """
     check_number("limit", limit, at_least=1)
     check_test(test, samples)
@@ -89,31 +118,53 @@ def evaluate(
             _refuse_with_trajectories(
                 model=model, direction=direction, source=source, orders=orders, max_length=max_length, length=length,
                 schedule=schedule, seed=seed, device=device, batch_tokens=batch_tokens, timings=timings,
-                strict=strict or None,
+                strict=strict or None, beam=beam, length_penalty=length_penalty, task=task, revision=revision,
+                temperature=temperature, top_p=top_p,
             )  # fmt: skip
-            result = _score_files(files, references, tokenize or "13a", limit, against, test, samples)
+            result: Evaluation | AccuracyEvaluation = _score_files(
+                files, references, tokenize or "13a", limit, against, test, samples
+            )
         else:
-            if model is None or direction is None:
+            solves_puzzles = model is not None and (task is not None or is_transformers(model))
+            if model is None or (direction is None and not solves_puzzles):
                 raise InputError("give --model and --direction to decode, or --trajectories to score what was decoded")
+            schedules, revisions = split_schedules(schedule or AUTO), split_revisions(revision or "none")
             config = DecodingConfig(
-                schedule="one" if schedule is None else schedule,
+                schedule=schedules[0],
+                revision=revisions[0],
                 length="gold" if length is None else length,
                 seed=1 if seed is None else seed,
                 batch_tokens=batch_tokens,
+                beam="1" if beam is None else beam,
+                length_penalty=1.0 if length_penalty is None else length_penalty,
+                temperature=0.0 if temperature is None else temperature,
+                top_p=1.0 if top_p is None else top_p,
             )
-            result = _score_orders(
-                model, direction, source, references, orders, max_length or "none", config, device or "auto",
-                tokenize or "moses", limit, strict, against, test, samples,
-            )  # fmt: skip
+            name_regimes(config, [AUTO], schedules, revisions)  # a wrong name is refused before the model is loaded
+            if solves_puzzles:
+                _refuse_with_puzzles(
+                    direction=direction, max_length=max_length, length=length, tokenize=tokenize,
+                    length_penalty=length_penalty,
+                )  # fmt: skip
+                result = score_puzzle_orders(
+                    model, task, source, references, orders, config, device or "auto", limit, strict, against, test,
+                    samples, schedules, revisions,
+                )  # fmt: skip
+            else:
+                assert direction is not None
+                result = _score_orders(
+                    model, direction, source, references, orders, max_length or "none", config, device or "auto",
+                    tokenize, limit, strict, against, test, samples, schedules, revisions,
+                )  # fmt: skip
         if file:
             file.write(json_format.dumps(result.as_json(), indent=2) + "\n")
         if times:
             times.write(json_format.dumps(result.timings(), indent=2) + "\n")
         if paper and table:
-            paper.write(format_tables([evaluation_table(result, speed=False)], table, [result.signature]))
+            paper.write(format_tables([_table(result, speed=False)], table, [result.signature]))
     if progress.is_main_process():
         screen = progress.Screen()
-        shown = evaluation_table(result)
+        shown = _table(result)
         for part in render_tables(shown, screen.width):
             screen.print(part)
         for note in shown.notes:
@@ -145,6 +196,16 @@ def _files(given: list[str] | str | None) -> list[Path]:
     """The files of an option that takes several; a recipe may name one without making a list of it."""
     names = [] if given is None else given if isinstance(given, list) else [given]
     return [Path(str(name)) for name in names]
+
+
+def _table(result: Evaluation | AccuracyEvaluation, speed: bool = True) -> TableData:
+    return accuracy_table(result, speed) if isinstance(result, AccuracyEvaluation) else evaluation_table(result, speed)
+
+
+def _refuse_with_puzzles(**options: object) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise InputError("is for translation: this model fills masks", name)
 
 
 def _refuse_with_trajectories(**options: object) -> None:
@@ -185,12 +246,14 @@ def _score_orders(
     max_length: str,
     config: DecodingConfig,
     device: Device,
-    tokenize: str,
+    tokenize: str | None,
     limit: int | None,
     strict: bool,
     against: str | None,
     test: Test,
     samples: int,
+    schedules: list[str],
+    revisions: list[str],
 ) -> Evaluation:
     if (source is None) != (not references):
         raise InputError("--source and --reference go together")
@@ -207,7 +270,8 @@ def _score_orders(
         raise InputError(f"{source}: is empty")
     sources, *targets = (list(column) for column in zip(*lines, strict=True))
     names = names or default_orders(translator, direction)
-    with progress.bar("decoding", len(lines) * len(names), "sentences") as bar:
+    systems = len(names) * len(schedules) * len(revisions)
+    with progress.bar("decoding", len(lines) * systems, "sentences") as bar:
         return evaluate_orders(
             translator,
             sources,
@@ -223,6 +287,8 @@ def _score_orders(
             names=(str(source), *map(str, references)),
             strict=strict,
             on_progress=bar.advance,
+            schedules=schedules,
+            revisions=revisions,
         )
 
 

@@ -1,4 +1,4 @@
-"""`anyorder orders`: the orders and schedules by name."""
+"""`anyorder orders`: the orders, schedules and revisions by name."""
 
 from rich.markup import escape
 from rich.table import Table
@@ -7,7 +7,8 @@ from anyorder.progress import Screen
 
 
 def orders() -> None:
-    """List every order and schedule with what it does. A plugin's are listed as well."""
+    """List every order, schedule and revision with what it does. A plugin's are listed as well."""
+    from anyorder.decoding.revision import REVISIONS
     from anyorder.decoding.schedules import SCHEDULES
     from anyorder.orders import ORDERS
 
@@ -19,10 +20,15 @@ def orders() -> None:
     schedule_table.add_row("N", "N positions, such as 4.")
     for name, schedule in sorted(SCHEDULES.items()):
         schedule_table.add_row(escape(name), escape(_first_line(schedule)))
+    revision_table = Table("revision", "what is masked again after a step", box=None)
+    for name, revision in sorted(REVISIONS.items()):
+        revision_table.add_row(escape(name), escape(_first_line(revision)))
     screen = Screen()
     screen.print(order_table)
     screen.print()
     screen.print(schedule_table)
+    screen.print()
+    screen.print(revision_table)
 
 
 def _first_line(documented: object) -> str:

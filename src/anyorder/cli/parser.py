@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -41,18 +42,19 @@ def parse(
     return values
 
 
+@cache
 def make_parser(verb: str, summary: str, function: Callable[..., None], plugins: bool = False) -> "_Parser":
     """The parser for a verb.
 
     The function's attribute `positionals` maps parameters that need special `add_argument` options to these options:
-    positional arguments, and options that may be given several times.
+    positional arguments, and options that may be given several times. Their `choices` are for tab completion alone.
     """
     positionals: dict[str, dict[str, Any]] = getattr(function, "positionals", {})
     parser = _Parser(prog=f"anyorder {verb}", description=_description(summary, function))
     parser.usage = " ".join([f"anyorder {verb} [options]", *(f"[{name}]" for name in positionals if name[0] != "-")])
     parser.add_argument("--config", action=_Recipe, help="a recipe: a YAML file with any of these options")
     for name, options in positionals.items():
-        parser.add_argument(name, **options)
+        parser.add_argument(name, **{key: value for key, value in options.items() if key != "choices"})
     parser.add_function_arguments(function, skip={name.lstrip("-") for name in positionals}, fail_untyped=True)
     if plugins:
         text = "your own Python file that registers orders, schedules or rewards; several with commas or repeated"
@@ -96,7 +98,7 @@ class _Parser(jsonargparse.ArgumentParser):
 
     def format_help(self) -> str:
         text = re.sub(r"--[a-z][a-z_.]*", lambda match: _hyphens(match[0]), super().format_help())
-        text = re.sub(r"<class '(\w+)'>", r"\1", text).replace(", --plugin+ PLUGIN", "")
+        text = re.sub(r"<class\s+'(\w+)'>", r"\1", text).replace(", --plugin+ PLUGIN", "")
         return re.sub(r"\n  --[a-z]+ CONFIG +Path to a\s+configuration\s+file\.", "", text)
 
 

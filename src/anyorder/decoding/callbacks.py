@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from anyorder.decoding.engine import StepCallback, StepPredictions
+from anyorder.decoding.forward import StepCallback, StepPredictions
 from anyorder.models.base import AllowedTokens, Canvas, Model
 
 TOP_K = 5

@@ -1,14 +1,17 @@
-"""How to decode: order, schedule, revision, length and seed, by the names that users write."""
+"""How to decode: order, schedule, revision, length, beam, tokens and seed, by the names that users write."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from anyorder import __version__
+from anyorder.decoding.beam import JOINT_ORDER, Beam, make_beam
 from anyorder.decoding.lengths import DEFAULT_LENGTH, LengthRule, make_length
 from anyorder.decoding.revision import Revision, make_revision
+from anyorder.decoding.sampling import TokenSampler, make_sampler
 from anyorder.decoding.schedules import Schedule, make_schedule
 from anyorder.decoding.signature import Signature
-from anyorder.errors import check_number
-from anyorder.models.translation import TranslationModel
+from anyorder.errors import InputError, check_number
+from anyorder.models.base import SavedModel
 from anyorder.orders import Order, make_order
 from anyorder.orders.storage import default_order
 
@@ -22,36 +25,56 @@ class DecodingConfig:
 
     order: str | Order = AUTO
     """Which position is filled next; auto is the model's learned order, or margin where it has none."""
-    schedule: str | int | Schedule = "one"
-    """How many positions a step fills: one, a number, or threshold:0.9."""
+    schedule: str | int | Schedule = AUTO
+    """How many positions a step fills: one, a number, cosine:10, threshold:0.9; auto is the schedule that the revision
+    was published with, and one without a revision."""
     revision: str | Revision = "none"
-    """Which filled positions are masked again after a step."""
+    """Which filled positions are masked again after a step: none, mask-predict:10, gibbs, refine, p2, remdm."""
     length: str = DEFAULT_LENGTH
     """How the target's length is found: gold, predicted, candidates:N, table:N or fixed:N."""
     seed: int = 1
-    """For random orders."""
+    """For random orders and revisions, and for sampled tokens."""
     batch_tokens: int | None = None
     """Target tokens under way together; results do not depend on it."""
+    beam: int | str = 1
+    """Hypotheses kept of each sentence and length: N over tokens, positions:N over positions, or joint:N over both."""
+    length_penalty: float = 1.0
+    """Of hypotheses of several lengths, the one with the best summed log-probability / length ** length_penalty."""
+    temperature: float = 0.0
+    """0 writes the most likely token; above 0 tokens are sampled, from the model's own distribution at 1."""
+    top_p: float = 1.0
+    """Sample only from the most likely tokens, as many as have this probability together."""
 
     def __post_init__(self) -> None:
         check_number("seed", self.seed, at_least=0, at_most=MAX_SEED)
         check_number("batch_tokens", self.batch_tokens, at_least=1, at_most=1 << 24)
-        if self.order != AUTO:
-            make_order(self.order)
-        make_schedule(self.schedule)
-        make_revision(self.revision)
+        check_number("length_penalty", self.length_penalty, at_least=0, at_most=10)
+        order = None if self.order == AUTO else make_order(self.order).name
+        revision = make_revision(self.revision)
+        make_beam(self.beam).check(order, self._schedule(revision), revision)
         make_length(self.length)
+        if make_sampler(self.temperature, self.top_p) and make_beam(self.beam).size > 1:
+            raise InputError(f"{self.temperature:g}: beam search does not sample tokens", "temperature")
 
-    def bind(self, model: TranslationModel, direction: str) -> "BoundDecoding":
+    def _schedule(self, revision: Revision) -> Schedule:
+        return make_schedule(revision.usual_schedule if self.schedule == AUTO else self.schedule)
+
+    def bind(self, model: SavedModel, task: str) -> "BoundDecoding":
         """The same with a model's own orders found and loaded."""
-        order = default_order(model, direction) if self.order == AUTO else self.order
+        beam, order = make_beam(self.beam), self.order
+        if order == AUTO:
+            order = JOINT_ORDER if beam.over == "joint" else default_order(model, task)
+        revision = make_revision(self.revision)
         return BoundDecoding(
-            make_order(order).bind(model, direction),
-            make_schedule(self.schedule),
-            make_revision(self.revision),
+            make_order(order).bind(model, task),
+            self._schedule(revision),
+            revision,
             make_length(self.length),
             self.seed,
             self.batch_tokens,
+            beam,
+            self.length_penalty,
+            make_sampler(self.temperature, self.top_p),
         )
 
 
@@ -65,21 +88,29 @@ class BoundDecoding:
     length: LengthRule
     seed: int
     batch_tokens: int | None
+    beam: Beam
+    length_penalty: float
+    sampler: TokenSampler | None
+    """None: the most likely tokens are written."""
 
     @property
     def signature(self) -> Signature:
         """What travels with every trajectory, score and picture."""
         schedule, revision = (part.name or type(part).__name__ for part in (self.schedule, self.revision))
-        return decoding_signature(self.order.identity, schedule, revision, self.length.name, self.seed)
-
-
-def decoding_signature(order: str, schedule: str, revision: str, length: str, seed: int) -> Signature:
-    return Signature(
-        order=order,
-        schedule=schedule,
-        revision=revision,
-        beam=1,
-        length=length,
-        seed=seed,
-        version=f"anyorder.{__version__}",
-    )
+        optional: dict[str, Any] = {}
+        if self.length_penalty != 1:
+            optional["length_penalty"] = f"{self.length_penalty:g}"
+        if self.sampler:
+            optional["temperature"] = f"{self.sampler.temperature:g}"
+            if self.sampler.top_p < 1:
+                optional["top_p"] = f"{self.sampler.top_p:g}"
+        return Signature(
+            order=self.order.identity,
+            schedule=schedule,
+            revision=revision,
+            beam=self.beam.name,
+            length=self.length.name,
+            **optional,
+            seed=self.seed,
+            version=f"anyorder.{__version__}",
+        )

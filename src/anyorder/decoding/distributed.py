@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 
 import torch.distributed as dist
 
+from anyorder.decoding.beam import beam_search
 from anyorder.decoding.config import BoundDecoding
-from anyorder.decoding.engine import StepCallback, decode
+from anyorder.decoding.engine import decode
+from anyorder.decoding.forward import StepCallback
 from anyorder.decoding.state import Hypothesis
 from anyorder.device import report_lost_process
 from anyorder.models.base import Canvas, Model
@@ -17,20 +19,42 @@ def decode_distributed(
     decoding: BoundDecoding,
     on_progress: Callable[[int], None] = lambda canvases: None,
     on_step: StepCallback | None = None,
-) -> list[Hypothesis]:
-    """`decode`, each process doing its share. Results are those of one process: no canvas depends on its batch."""
-    order, schedule, revision = decoding.order, decoding.schedule, decoding.revision
+    n_best: int = 1,
+) -> list[list[Hypothesis]]:
+    """Of every canvas its best hypotheses, best first: greedy decoding gives one, beam search at most `n_best`.
+
+    Each process does its share. Results are those of one process: no canvas depends on its batch.
+    """
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        return decode(model, canvases, order, schedule, revision, decoding.batch_tokens, on_progress, on_step)
+        return _decode(model, canvases, decoding, on_progress, on_step, n_best)
     rank, world = dist.get_rank(), dist.get_world_size()
     # Dealing out by length gives every process about the same work.
     by_length = sorted(range(len(canvases)), key=lambda i: -len(canvases[i].tokens))
     share = by_length[rank::world]
-    hypotheses = decode(
-        model, [canvases[i] for i in share], order, schedule, revision, decoding.batch_tokens,
-        lambda count: on_progress(count * world),
-    )  # fmt: skip
-    gathered: list[list[tuple[int, Hypothesis]]] = [[] for _ in range(world)]
+    hypotheses = _decode(
+        model, [canvases[i] for i in share], decoding, lambda count: on_progress(count * world), None, n_best
+    )
+    gathered: list[list[tuple[int, list[Hypothesis]]]] = [[] for _ in range(world)]
     with report_lost_process():
         dist.all_gather_object(gathered, list(zip(share, hypotheses, strict=True)))
-    return [hypothesis for _, hypothesis in sorted((pair for part in gathered for pair in part), key=lambda p: p[0])]
+    return [found for _, found in sorted((pair for part in gathered for pair in part), key=lambda pair: pair[0])]
+
+
+def _decode(
+    model: Model,
+    canvases: Sequence[Canvas],
+    decoding: BoundDecoding,
+    on_progress: Callable[[int], None],
+    on_step: StepCallback | None,
+    n_best: int,
+) -> list[list[Hypothesis]]:
+    order, batch_tokens = decoding.order, decoding.batch_tokens
+    if decoding.beam.size > 1:
+        if on_step is not None:
+            raise decoding.beam.error("its steps cannot be followed one by one")
+        return beam_search(model, canvases, order, decoding.beam, n_best, batch_tokens, on_progress)
+    hypotheses = decode(
+        model, canvases, order, decoding.schedule, decoding.revision, batch_tokens, on_progress, on_step,
+        decoding.sampler,
+    )  # fmt: skip
+    return [[hypothesis] for hypothesis in hypotheses]

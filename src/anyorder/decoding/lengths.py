@@ -14,6 +14,8 @@ from anyorder.registry import is_count
 
 DEFAULT_LENGTH = "candidates:4"
 """The default in Python, on the command line and in the explorer; evaluation and validation use `gold`."""
+GIVEN = "given"
+"""The rule of canvases that need none: their masks are given."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,14 @@ class LengthRule:
 
     @property
     def name(self) -> str:
-        return self.kind if self.kind in ("gold", "predicted") else f"{self.kind}:{self.count}"
+        return self.kind if self.kind in ("gold", "predicted", GIVEN) else f"{self.kind}:{self.count}"
 
     def candidates(
         self, model: TranslationModel, sources: Sequence[np.ndarray], direction: str, gold: Sequence[int] | None
     ) -> list[list[int]]:
         """Lengths to try for every source, best guess first. gold: the lengths of the references."""
+        if self.kind == GIVEN:
+            raise InputError("given is for canvases with masks: use predicted, candidates:N or gold", "length")
         if self.kind == "gold":
             if gold is None:
                 raise InputError("gold needs references: or use predicted, candidates:N or table:N", "length")
@@ -48,9 +52,9 @@ class LengthRule:
 
 
 def make_length(name: str) -> LengthRule:
-    """`gold`, `predicted`, `candidates:N`, `table:N` or `fixed:N`."""
+    """`gold`, `predicted`, `candidates:N`, `table:N` or `fixed:N`; `given` for a canvas that has its length."""
     kind, colon, count = name.partition(":")
-    if kind in ("gold", "predicted") and not colon:
+    if kind in ("gold", "predicted", GIVEN) and not colon:
         return LengthRule(kind)
     if kind in ("candidates", "table", "fixed") and is_count(count):
         return LengthRule(kind, int(count))

@@ -1,14 +1,15 @@
-"""A source in several parts: how long the target of each is, and the parts' hypotheses as one.
+"""A source in several parts: how long the target of each is, and the parts' hypotheses as one, checked.
 
 Knows nothing of text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 import numpy as np
 
 from anyorder.decoding.state import Hypothesis
+from anyorder.errors import InputError
 
 
 def share_length(length: int, sizes: Sequence[int], room: int) -> list[int]:
@@ -40,7 +41,14 @@ def join_hypotheses(parts: Sequence[Hypothesis]) -> Hypothesis:
         np.concatenate([part.steps + first for part, first in zip(parts, first_steps, strict=False)]),
         np.concatenate([part.logprobs for part in parts]),
         writes,
+        sum(part.forwards for part in parts),
     )
+
+
+def check_finite(decoded: Iterable[Sequence[Hypothesis]], model: str) -> None:
+    """An `InputError` if a hypothesis has probabilities that are not numbers. model: its name."""
+    if not all(np.isfinite(hypothesis.logprobs).all() for own in decoded for hypothesis in own):
+        raise InputError(f"{model}: its probabilities are not numbers, so its weights must be damaged")
 
 
 def _last_step(hypothesis: Hypothesis) -> int:

@@ -1,15 +1,21 @@
 """Revision: which filled positions are masked again after a step. There is none by default.
 
-Without revision a trajectory is a permutation; with it the trajectory keeps every write.
+Without revision a trajectory is a permutation; with it the trajectory keeps every write. A canvas is *complete* when
+nothing in it is masked; it is finished when a revision masks nothing of a complete canvas again.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from anyorder.registry import from_name, with_numbers
+from anyorder.decoding.sampling import remasking_noise
+from anyorder.errors import InputError, check_number
+from anyorder.registry import check_count, from_name, is_number, split_names, with_numbers
+
+MAX_ITERATIONS = 1000
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,28 @@ class RevisionState:
     """(B, T) float: the model's log-probability of each token when it was written."""
     steps: Tensor
     """(B, T) int: the step of the last write."""
+    masked: Tensor
+    """(B, T) bool: true where a position is masked."""
+    keys: Tensor
+    """(B,) int64: a number that belongs to the sentence and the seed, for random revisions."""
+    times_written: Tensor
+    """(B, T) int64: how often each position was written."""
+    changed: Tensor
+    """(B, T) bool: true where the last write changed the token."""
+    times_complete: Tensor
+    """(B,) int64: after how many steps nothing was masked, this one included."""
+    current_logprobs: Tensor | None = None
+    """(B, T) float: the log-probability of each token in this step's forward pass, for revisions that need it."""
+
+    @property
+    def complete(self) -> Tensor:
+        """(B,) bool: nothing is masked."""
+        return ~self.masked.any(1)
+
+    @property
+    def total(self) -> Tensor:
+        """(B,) int64: positions that are filled or masked."""
+        return (self.filled | self.masked).sum(1)
 
 
 class Revision(ABC):
@@ -35,15 +63,24 @@ class Revision(ABC):
 
     name: str = ""
     """As the user wrote it: it names the revision in signatures."""
+    hides_tokens: bool = True
+    """Whether the model sees the mask where a position is masked again, or the token that stands there until then."""
+    needs_current_logprobs: bool = False
+    """Whether it looks at what the forward pass of a step says about tokens that are filled already."""
 
     @classmethod
     def parse(cls, options: str) -> "Revision":
         """From what stands after the colon of its name: numbers for its constructor."""
         return with_numbers(cls, options)
 
+    @property
+    def usual_schedule(self) -> str:
+        """The schedule that it is published with, for users who choose none."""
+        return "one"
+
     @abstractmethod
     def last_step(self, length: int) -> int:
-        """The last step after which anything may be masked again, for canvases of up to `length` positions."""
+        """The last step after which anything of a canvas of so many positions may be masked again."""
 
     @abstractmethod
     def remask(self, state: RevisionState) -> Tensor:
@@ -76,7 +113,153 @@ def register_revision(name: str) -> Callable[[type[Revision]], type[Revision]]:
 
 
 def make_revision(name: str | Revision) -> Revision:
-    """The revision of that name: `none`."""
+    """The revision of that name: `none`, `mask-predict:10`, `gibbs`, `refine`, `p2`, `remdm`."""
     if isinstance(name, Revision):
         return name
     return from_name("revision", name, REVISIONS)
+
+
+def split_revisions(names: str) -> list[str]:
+    """A comma-separated list in which a revision's own options may contain commas.
+
+    >>> split_revisions("none,remdm:10,0.1,gibbs")
+    ['none', 'remdm:10,0.1', 'gibbs']
+    """
+    found = split_names(names, is_number)
+    if not found:
+        raise InputError("no revision is given", "revision")
+    return found
+
+
+class Iterated(Revision):
+    """A revision with a number of iterations. One ends whenever the canvas is complete."""
+
+    def __init__(self, iterations: int = 10):
+        check_count("number of iterations", iterations, at_most=MAX_ITERATIONS)
+        self.iterations = iterations
+
+    @property
+    def usual_schedule(self) -> str:
+        return "steps:1"
+
+    def last_step(self, length: int) -> int:
+        return length * (self.iterations + 1)  # a step fills at least one position
+
+
+@register_revision("mask-predict")
+class MaskPredict(Iterated):
+    """After iteration t of T, the n (1 - t/T) of n tokens that were least probable when they were written."""
+
+    def remask(self, state: RevisionState) -> Tensor:
+        later = (self.iterations - state.times_complete).clamp(min=0)
+        counts = state.total * later // self.iterations * state.complete
+        return lowest(self.confidence(state), state.filled, counts)
+
+    def confidence(self, state: RevisionState) -> Tensor:
+        """(B, T) float: the lowest are masked again."""
+        return state.logprobs
+
+
+@register_revision("p2")
+class PathPlanning(MaskPredict):
+    """As mask-predict, but old tokens are judged by the current forward pass; eta weighs their log-probabilities."""
+
+    needs_current_logprobs = True
+
+    def __init__(self, iterations: int = 10, eta: float = 1.0):
+        super().__init__(iterations)
+        check_number("eta", eta, at_least=0)
+        self.eta = eta
+
+    def confidence(self, state: RevisionState) -> Tensor:
+        assert state.current_logprobs is not None
+        return torch.where(state.steps == state.step, state.logprobs, self.eta * state.current_logprobs)
+
+
+@register_revision("refine")
+class Refine(Iterated):
+    """All tokens, which the model still sees when it predicts them anew, until nothing changes or T times."""
+
+    hides_tokens = False
+
+    def remask(self, state: RevisionState) -> Tensor:
+        goes_on = state.complete & state.changed.any(1) & (state.times_complete <= self.iterations)
+        return state.filled & goes_on[:, None]
+
+
+@register_revision("gibbs")
+class Gibbs(Iterated):
+    """One token at a time of a complete canvas, in the order in which they were filled; N passes over all of them."""
+
+    def __init__(self, passes: int = 1):
+        check_count("number of passes", passes, at_most=MAX_ITERATIONS)
+        super().__init__(passes)
+
+    @property
+    def usual_schedule(self) -> str:
+        return "one"
+
+    def remask(self, state: RevisionState) -> Tensor:
+        goes_on = state.complete & (state.times_complete <= state.total * self.iterations)
+        return lowest(state.steps, state.filled, goes_on.long())
+
+
+@register_revision("remdm")
+class ReMDM(Revision):
+    """After step t of T, tokens of earlier steps at random: probability min(eta, (1 - (t + 1)/T) / (t/T))."""
+
+    def __init__(self, iterations: int = 10, eta: float = 0.1):
+        check_count("number of iterations", iterations, at_most=MAX_ITERATIONS)
+        check_number("eta", eta, at_least=0, at_most=1)
+        self.iterations, self.eta = iterations, eta
+
+    @property
+    def usual_schedule(self) -> str:
+        return f"linear:{self.iterations}"
+
+    def last_step(self, length: int) -> int:
+        return self.iterations - 2  # one step later the bound on the probability is 0
+
+    def remask(self, state: RevisionState) -> Tensor:
+        earlier = state.filled & (state.steps < state.step)
+        bound = min(1.0, (self.iterations - state.step - 1) / state.step)
+        probability = self.probability(state, earlier, bound)
+        return earlier & (remasking_noise(state.keys, state.step, earlier.shape[1]) < probability)
+
+    def probability(self, state: RevisionState, earlier: Tensor, bound: float) -> Tensor | float:
+        """(B, T) or one for all: of being masked again. bound: the largest that keeps the model's marginals."""
+        return min(self.eta, bound)
+
+
+@register_revision("remdm-rescale")
+class RescaledReMDM(ReMDM):
+    """As remdm, with probability eta (1 - (t + 1)/T) / (t/T)."""
+
+    def probability(self, state: RevisionState, earlier: Tensor, bound: float) -> Tensor | float:
+        return self.eta * bound
+
+
+@register_revision("remdm-conf")
+class ConfidentReMDM(ReMDM):
+    """As remdm, improbable tokens sooner: the bound times the softmax of minus their probabilities when written."""
+
+    def __init__(self, iterations: int = 10):
+        super().__init__(iterations)
+
+    def probability(self, state: RevisionState, earlier: Tensor, bound: float) -> Tensor | float:
+        # In double precision, so that the width of the batch cannot decide.
+        confidence = state.logprobs.double().exp().masked_fill(~earlier, torch.inf)
+        return bound * (-confidence).softmax(1).nan_to_num()  # not a number where nothing was filled before
+
+
+def lowest(scores: Tensor, among: Tensor, counts: Tensor) -> Tensor:
+    """(B, T) bool: the `counts[i]` positions of sequence i with the lowest scores, ties from the left.
+
+    Args:
+        scores: (B, T)
+        among: (B, T) bool: the positions to choose from.
+        counts: (B,) int64
+    """
+    ranking = scores.float().masked_fill(~among, torch.inf).sort(dim=1, stable=True).indices
+    chosen = torch.arange(scores.shape[1], device=scores.device) < counts[:, None]
+    return torch.zeros_like(among).scatter_(1, ranking, chosen) & among

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from anyorder.data.packing import ranges
+from anyorder.decoding.sampling import TokenSampler
 from anyorder.errors import InputError
 from anyorder.models.attention import QueryPositions, Segments, to_device
 from anyorder.models.base import AllowedTokens, CanvasBatch, Model
@@ -40,6 +41,12 @@ class Hypothesis:
     """(T,) the model's log-probability of each token when it was filled."""
     writes: list[tuple[int, int, int, float]] | None = None
     """Every write as (position, step, id, log-probability), where positions were revised."""
+    forwards: int = 0
+    """Forward passes in which its canvas was under way: as many as its last step if nothing else is said."""
+
+    def __post_init__(self) -> None:
+        if not self.forwards:
+            object.__setattr__(self, "forwards", int(self.steps.max(initial=0)))
 
 
 class DecodeState:
@@ -86,7 +93,9 @@ class DecodeState:
         self._length_tensor = to_device(lengths.astype(np.int64), device)
         self._keys = to_device(batch.keys, device)
         self._one_each = Segments.of(np.ones(count, np.int64), device)
+        self._history: RevisionHistory | None = None
         self._writes: list[tuple[np.ndarray, ...]] | None = None
+        self._forwards = np.zeros(count, np.int64)
 
     def view(self, step: int, **predictions: object) -> State:
         """What an order may look at."""
@@ -98,14 +107,17 @@ class DecodeState:
             step,
             mask_token=self.mask_token,
             allowed=self.allowed,
+            fillable=None if self._fillable is None else self._fillable[:now],
             **predictions,  # type: ignore[arg-type]
         )
 
     def top_positions(self, scores: Tensor, counts: np.ndarray) -> Tensor:
-        """The `counts[i]` best masked positions of each canvas i, ascending."""
-        masked = self._masked[: len(counts)]
-        scores = comparable(scores, masked)
-        offsets = torch.arange(len(counts), device=self._device) * masked.shape[1]
+        """The `counts[i]` best masked positions of each canvas i, ascending. scores: an order's"""
+        return self.best_positions(comparable(scores, self._masked[: len(counts)]), counts)
+
+    def best_positions(self, scores: Tensor, counts: np.ndarray) -> Tensor:
+        """The `counts[i]` positions of each canvas i with the highest scores, ascending; ties go left."""
+        offsets = torch.arange(len(counts), device=self._device) * scores.shape[1]
         most = int(counts.max())
         if most == 1:
             return offsets + scores.argmax(1)
@@ -119,21 +131,27 @@ class DecodeState:
         now = len(self.remaining)
         return torch.nonzero_static(self._masked[:now].flatten(), size=int(self.remaining.sum())).squeeze(1)
 
+    def fillable_positions(self) -> Tensor:
+        """Those that are masked and those that were filled, of canvases that `select` has chosen."""
+        return torch.nonzero_static((self._masked | self.filled).flatten(), size=int(self.total.sum())).squeeze(1)
+
     def query(self, positions: Tensor, counts: np.ndarray) -> QueryPositions:
         """The same positions in the packed tokens; counts: (B,) how many lie in each canvas, at least one."""
         one_each = len(positions) == len(counts)
         segments = self._one_each.first(len(counts)) if one_each else Segments.of(counts, self._device)
         return QueryPositions(self._row_of[positions], segments)
 
-    def query_with_openings(self, masked: Tensor, at: QueryPositions) -> tuple[QueryPositions, Tensor, Tensor]:
+    def query_with_openings(
+        self, positions: Tensor, at: QueryPositions, counts: np.ndarray
+    ) -> tuple[QueryPositions, Tensor, Tensor]:
         """Those positions and the delimiter before each canvas, and where delimiters and positions then stand."""
         canvases = torch.arange(len(self.remaining), device=self._device)
         openings = at.segments.cu_seqlens[:-1] + canvases
-        inner = torch.arange(len(masked), device=self._device) + masked // self.width + 1
-        rows = torch.empty(len(masked) + len(canvases), dtype=torch.int64, device=self._device)
+        inner = torch.arange(len(positions), device=self._device) + positions // self.width + 1
+        rows = torch.empty(len(positions) + len(canvases), dtype=torch.int64, device=self._device)
         rows.index_copy_(0, openings, self._segment_starts[: len(canvases)])
         rows.index_copy_(0, inner, at.rows)
-        return QueryPositions(rows, Segments.of(self.remaining + 1, self._device)), openings, inner
+        return QueryPositions(rows, Segments.of(counts + 1, self._device)), openings, inner
 
     def padded_tokens(self) -> Tensor:
         """(B, T) what stands where; anything behind a canvas's end."""
@@ -143,16 +161,29 @@ class DecodeState:
     def fill(self, positions: Tensor, tokens: Tensor, logprobs: Tensor, step: int) -> None:
         """Write tokens at masked positions."""
         self.step = step
+        if self._history is not None:
+            self._history.record(positions, self._all_tokens[self._row_of[positions]] != tokens)
         # Assigning a number through an index would send it to the device and wait; index_fill_ does not.
         self._all_tokens.index_copy_(0, self._row_of[positions], tokens)
         self._masked.view(-1).index_fill_(0, positions, False)
         self._steps.view(-1).index_fill_(0, positions, step)
         self._logprobs.view(-1).index_copy_(0, positions, logprobs)
 
-    def remask(self, positions: Tensor) -> None:
-        """Mask filled positions again."""
-        self._all_tokens.index_fill_(0, self._row_of[positions], self.mask_token)
+    def remask(self, positions: Tensor, hides_tokens: bool = True) -> None:
+        """Mask filled positions again; the model may see what stands there until they are written anew."""
+        if hides_tokens:
+            self._all_tokens.index_fill_(0, self._row_of[positions], self.mask_token)
         self._masked.view(-1).index_fill_(0, positions, True)
+
+    def adopt(self, parents: Tensor) -> None:
+        """Each canvas under way takes over what another one of its size holds. parents: (B,) the number of that one."""
+        now, total = len(parents), len(self.tokens)
+        shift = self._segment_starts[parents] - self._segment_starts[:now]
+        sizes = to_device(self._segment_sizes[:now], self._device)
+        rows = torch.arange(total, device=self._device) + shift.repeat_interleave(sizes, output_size=total)
+        self.tokens.copy_(self.tokens[rows])
+        for values in (self._masked, self._steps, self._logprobs):
+            values[:now].copy_(values[parents])
 
     def drop_finished(self, remaining: np.ndarray) -> None:
         """Go on with the first canvases only, in which so much remains."""
@@ -180,6 +211,8 @@ class DecodeState:
         for name in ("_masked", "_fillable", "_steps", "_logprobs", "_length_tensor", "_keys"):
             values = getattr(self, name)
             setattr(chosen, name, None if values is None else values[index])
+        if self._history is not None:
+            chosen._history = self._history.select(index)
         return chosen
 
     def absorb(self, finished: "DecodeState", canvases: np.ndarray) -> None:
@@ -206,6 +239,36 @@ class DecodeState:
         """Tokens, steps and log-probabilities of all canvases: (B, T) on the device, anything behind an end."""
         return self._all_tokens[self._row_of].view(-1, self.width), self._steps, self._logprobs
 
+    def choose(
+        self, logits: Tensor, positions: Tensor, step: int, sampler: TokenSampler | None
+    ) -> tuple[Tensor, Tensor]:
+        """The tokens to write, the most likely ones without a sampler, and their log-probabilities: (N,), (N,)."""
+        if sampler is None:
+            return self.allowed.best(logits)
+        keys = self._keys[positions // self.width]
+        return sampler.choose(logits, self.allowed, keys, positions % self.width, step)
+
+    def token_logprobs(self, positions: Tensor, logits: Tensor) -> Tensor:
+        """(B, T) the log-probability of the token that stands at each of these positions; 0 elsewhere."""
+        tokens = self._all_tokens[self._row_of[positions]]
+        found = logits.gather(1, tokens[:, None]).squeeze(1) - logits.logsumexp(-1)
+        return torch.zeros_like(self._logprobs).view(-1).index_copy_(0, positions, found).view_as(self._logprobs)
+
+    def track_history(self) -> "RevisionHistory":
+        """What a revision must know of earlier steps; it is kept from now on."""
+        if self._history is None:
+            shape, device = self._masked.shape, self._device
+            self._history = RevisionHistory(
+                torch.zeros(shape, dtype=torch.int64, device=device),
+                torch.zeros(shape, dtype=torch.bool, device=device),
+                torch.zeros(shape[0], dtype=torch.int64, device=device),
+            )
+        return self._history
+
+    def record_forwards(self, canvases: np.ndarray, forwards: int) -> None:
+        """Canvases, by number, are finished after so many forward passes."""
+        self._forwards[canvases] = forwards
+
     def hypotheses(self) -> list[Hypothesis]:
         """The same on the host, canvas by canvas."""
         packed = self._all_tokens.cpu().numpy()
@@ -213,7 +276,11 @@ class DecodeState:
         writes = self._writes_by_canvas()
         return [
             Hypothesis(
-                packed[start : start + length], steps[i, :length], logprobs[i, :length], writes[i] if writes else None
+                packed[start : start + length],
+                steps[i, :length],
+                logprobs[i, :length],
+                writes[i] if writes else None,
+                int(self._forwards[i]),
             )
             for i, (start, length) in enumerate(zip(self._starts.tolist(), self.lengths.tolist(), strict=True))
         ]
@@ -230,6 +297,26 @@ class DecodeState:
             for canvas, position, step, token, logprob in zip(*(column.tolist() for column in columns), strict=True):
                 found[canvas].append((position, step, token, logprob))
         return found
+
+
+@dataclass
+class RevisionHistory:
+    """What happened to B canvases of up to T positions; see `RevisionState`."""
+
+    times_written: Tensor
+    """(B, T) int64"""
+    changed: Tensor
+    """(B, T) bool"""
+    times_complete: Tensor
+    """(B,) int64"""
+
+    def record(self, positions: Tensor, changed: Tensor) -> None:
+        """Positions were written; changed: (N,) bool, whether that changed the token."""
+        self.times_written.view(-1).index_add_(0, positions, torch.ones_like(positions))
+        self.changed.view(-1).index_copy_(0, positions, changed)
+
+    def select(self, canvases: Tensor) -> "RevisionHistory":
+        return RevisionHistory(self.times_written[canvases], self.changed[canvases], self.times_complete[canvases])
 
 
 def comparable(scores: Tensor, masked: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anyorder.data.subwords import CONTINUES
 from anyorder.decoding.callbacks import TOP_K, Candidate, top_candidates
 from anyorder.decoding.engine import run_decoding
 from anyorder.decoding.schedules import Constant
@@ -138,7 +139,9 @@ def find_token(model: Model, text: str) -> int:
     if text not in token_ids:
         similar = [token for token in token_ids if token[:1].lower() == text[:1].lower()]
         near = get_close_matches(text, similar, n=3, cutoff=0.5)
-        hint = f"did you mean {', '.join(near)}?" if near else "a subword ends in @@ where its word goes on"
+        is_marked = any(token.endswith(CONTINUES) for token in token_ids)
+        rule = f"a subword ends in {CONTINUES} where its word goes on" if is_marked else "see the candidates"
+        hint = f"did you mean {', '.join(near)}?" if near else rule
         raise InputError(f"'{text}': the model's vocabulary has no such subword ({hint})", "token")
     return token_ids[text]
 

@@ -5,7 +5,7 @@ A file holds one JSON object a line (plain, .gz or .xz). `tokens` and `steps` ar
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,17 @@ class Write:
     logprob: float
 
 
+def to_writes(
+    writes: Iterable[tuple[int, int, int, float]] | None, to_tokens: Callable[[Sequence[int]], list[str]]
+) -> list[Write] | None:
+    """Writes of ids as (position, step, id, log-probability) with their tokens; None stays None."""
+    if writes is None:
+        return None
+    return [
+        Write(position, step, to_tokens([token])[0], round(logprob, 6)) for position, step, token, logprob in writes
+    ]
+
+
 @dataclass(frozen=True, repr=False)
 class Trajectory:
     """One sentence and how it came about.
@@ -39,7 +50,7 @@ class Trajectory:
     """
 
     source: str
-    """What the model was given, as text: the sentence that was translated; empty if there was none."""
+    """What the model was given, as text: a sentence to translate, a text with masks, a prompt; empty if nothing."""
     text: str
     """The finished text, as a reader expects it."""
     tokens: list[str]
@@ -57,13 +68,19 @@ class Trajectory:
     model: str = ""
     """The name of the model."""
     task: str = ""
-    """What the model was asked to do: a direction such as `de-en`."""
+    """What the model was asked to do: a direction such as `de-en`, `infill` or `generate`."""
     canvas: list[str | None] | None = None
     """The tokens that were given, None where the canvas was masked. None if all of it was masked."""
     writes: list[Write] | None = None
     """Every write in the order in which it was made, if positions were revised."""
     note: str = ""
-    """Why the source was not translated as it is, such as `source split into 3 parts`; empty where it was."""
+    """Why the source was not used as it is, such as `source split into 3 parts`; empty where it was."""
+    forwards: int = 0
+    """Forward passes of the model in which it was under way: as many as the last step if nothing else is said."""
+
+    def __post_init__(self) -> None:
+        if not self.forwards:
+            object.__setattr__(self, "forwards", max(self.steps, default=0))
 
     @property
     def mean_logprob(self) -> float:
@@ -98,6 +115,8 @@ class Trajectory:
             record["writes"] = [[one.position, one.step, one.token, one.logprob] for one in self.writes]
         if self.note:
             record["note"] = self.note
+        if self.forwards != max(self.steps, default=0):
+            record["forwards"] = self.forwards
         return json.dumps(record, ensure_ascii=False)
 
     @classmethod
@@ -214,6 +233,7 @@ def _parse(line: str) -> Trajectory:
         length=len(tokens),
         canvas=_canvas(record, len(tokens)),
         writes=_writes(record),
+        forwards=_forwards(record),
         **text,
     )
 
@@ -253,3 +273,12 @@ def _writes(record: dict[str, Any]) -> list[Write] | None:
             case _:
                 raise InputError("writes are not all [position, step, token, logprob]")
     return writes
+
+
+def _forwards(record: dict[str, Any]) -> int:
+    value = record.get("forwards")
+    if value is None:
+        return 0
+    if type(value) is not int or not 1 <= value < 1 << 31:
+        raise InputError("forwards is not a whole number from 1")
+    return value

@@ -23,7 +23,14 @@ from anyorder.evaluation.significance import (
     holm,
 )
 from anyorder.evaluation.sufficient_statistics import bleu_of_sums, corpus_score, sentence_statistics
-from anyorder.evaluation.systems import Systems, common_order, common_signature, common_task, name_systems
+from anyorder.evaluation.systems import (
+    Systems,
+    common_order,
+    common_setting,
+    common_signature,
+    common_task,
+    name_systems,
+)
 
 
 @dataclass(frozen=True)
@@ -53,17 +60,23 @@ class Score:
     """The same after Holm's correction for comparing with several baselines."""
     differences: dict[str, Difference] = field(default_factory=dict)
     """From each baseline, by its name."""
+    schedule: str = ""
+    """How many positions a step filled, by name; empty if nobody recorded it."""
+    revision: str = ""
+    """Which positions were masked again, by name; empty if nobody recorded it."""
+    forwards: float = 0.0
+    """Mean forward passes of the model per sentence: those of the hypothesis that was kept."""
     seconds: float | None = None
     """Time spent decoding these sentences; None if the trajectories were given."""
 
     def rounded(self, digits: int) -> "Score":
-        """With BLEU, chrF and the differences in BLEU rounded."""
+        """With BLEU, chrF, the differences in BLEU and the forward passes rounded."""
         differences = {
             name: Difference(*(round(value, digits) for value in (one.bleu, one.low, one.high)))
             for name, one in self.differences.items()
         }
-        bleu, chrf = round(self.bleu, digits), round(self.chrf, digits)
-        return replace(self, bleu=bleu, chrf=chrf, differences=differences)
+        numbers = {name: round(getattr(self, name), digits) for name in ("bleu", "chrf", "forwards")}
+        return replace(self, differences=differences, **numbers)
 
 
 @dataclass(frozen=True)
@@ -154,6 +167,9 @@ def evaluate(
                     baseline: Difference(found.difference, found.low, found.high)
                     for baseline, found in comparisons[name].items()
                 },
+                schedule=common_setting(trajectories, "schedule"),
+                revision=common_setting(trajectories, "revision"),
+                forwards=sum(trajectory.forwards for trajectory in trajectories) / count,
             )
         )
     signature = common_signature(systems).with_settings("bleu.", **scorer.settings(len(sets)))

@@ -8,12 +8,15 @@ import numpy as np
 
 from anyorder.data.lines import LineNote, Problem, clean_line, is_empty, join_notes, refuse
 from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.revision import Revision
+from anyorder.decoding.schedules import Schedule
 from anyorder.decoding.sentence import Sentence, encode_sentences
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.evaluation.evaluate import Evaluation, Score, check_against, check_test, evaluate
 from anyorder.evaluation.references import References, reference_sets
-from anyorder.evaluation.scorers import MosesScorer, SacreBLEUScorer, Scorer
+from anyorder.evaluation.regimes import name_regimes
+from anyorder.evaluation.scorers import MosesScorer, SacreBLEUScorer, Scorer, default_tokenizer
 from anyorder.evaluation.significance import SAMPLES, Test
 from anyorder.orders import Order
 from anyorder.orders.storage import default_order
@@ -45,15 +48,17 @@ def evaluate_orders(
     orders: Sequence[str | Order] | None = None,
     max_lengths: Sequence[int | None] = (None,),
     config: DecodingConfig | None = None,
-    tokenize: str | Scorer = "moses",
+    tokenize: str | Scorer | None = None,
     against: Sequence[str] = (),
     test: Test = "randomization",
     samples: int = SAMPLES,
     names: Sequence[str] = ("sources", "references"),
     strict: bool = False,
     on_progress: Callable[[int], None] = lambda sentences: None,
+    schedules: Sequence[str | int | Schedule] | None = None,
+    revisions: Sequence[str | Revision] | None = None,
 ) -> Evaluation:
-    """Decode a test set in several orders and score each within every length limit.
+    """Decode a test set in several orders, with one or several schedules and revisions, and score each system.
 
     A limit selects the pairs with at most so many subwords on both sides. A sentence is decoded once, however many
     limits it is within. Pairs with an empty side are left out. A source that the model has no room for is split, see
@@ -68,28 +73,32 @@ def evaluate_orders(
         direction: Source and target language, such as `de-en`.
         orders: The orders to compare; all heuristic ones, and the model's learned one, if not given.
         max_lengths: Length limits in subwords; None for no limit.
-        config: Schedule, length rule (gold if not given) and seed; its order does not matter.
-        tokenize: `moses` (multi-bleu.perl on Moses words, subwords joined), a tokenizer of sacreBLEU, or a `Scorer`.
-        against: Orders that p-values compare with; the first one if none is named.
+        config: Schedule, revision, length rule (gold if not given), seed and so on; its order does not matter.
+        tokenize: `moses` (multi-bleu.perl on Moses words, subwords joined), a tokenizer of sacreBLEU, or a `Scorer`;
+            `zh` into Chinese and `moses` into other languages if not given.
+        against: Systems that p-values compare with, called by their orders; the first one if none is named.
         test: See `evaluate`.
         samples: See `evaluate`.
         names: What messages call sources and references, such as files.
         strict: Whether a pair that is left out or not translated as it is is an `InputError`.
         on_progress: Called with the number of sentences that were decoded since the last call.
+        schedules: Schedules to compare, each with every order; the config's if not given. Of several, the name of a
+            system is `margin threshold:0.9`.
+        revisions: Revisions to compare, likewise: `margin one mask-predict:10`.
     """
     sets = reference_sets(references)
     for one in sets:
         if len(sources) != len(one):
             raise InputError(f"{names[0]} has {len(sources):,} sentences but {names[1]} has {len(one):,}")
-    by_name = _named(orders if orders is not None else default_orders(translator, direction))
-    check_against(against, list(by_name))
-    check_test(test, samples)
     config = config or DecodingConfig(length="gold")
-    configs = {name: replace(config, order=order) for name, order in by_name.items()}
+    orders = default_orders(translator, direction) if orders is None else orders
+    configs = name_regimes(config, orders, schedules, revisions)
+    check_against(against, list(configs))
+    check_test(test, samples)
     for order_config in configs.values():
         order_config.bind(translator.model, direction)  # a learned order that does not exist is refused before decoding
     pairs = _encode(translator, direction, sources, sets, config.length == "gold")
-    scorer = _scorer(tokenize, pairs.words)
+    scorer = _scorer(tokenize or default_tokenizer(translator.direction_languages(direction)[1]), pairs.words)
     limits = sorted(set(max_lengths) or {None}, key=lambda limit: (limit is None, limit))
     within = {limit: _within(pairs, limit, names) for limit in limits}
     lines = _line_notes(pairs, set(within[limits[-1]]))
@@ -146,13 +155,6 @@ class _Decoded:
 
 
 _EMPTY = np.iinfo(np.int64).max
-
-
-def _named(orders: Sequence[str | Order]) -> dict[str, str | Order]:
-    by_name = {order if isinstance(order, str) else order.name or order.identity: order for order in orders}
-    if not by_name:
-        raise InputError("no order is given", "orders")
-    return by_name
 
 
 def _scorer(tokenize: str | Scorer, words: dict[str, str]) -> Scorer:

@@ -10,6 +10,14 @@ from anyorder.errors import InputError, unknown
 from anyorder.evaluation.bleu import multi_bleu
 
 
+def default_tokenizer(language: str) -> str:
+    """The tokens of BLEU in a target language if nothing else is asked for: `zh` for Chinese as WMT does, else `moses`.
+
+    Chinese words are what a segmenter makes of a text, so BLEU on words would depend on the segmenter.
+    """
+    return "zh" if language == "zh" else "moses"
+
+
 class Scorer(ABC):
     """One way to compute BLEU. chrF is the same for all of them: chrF2 on plain text."""
 

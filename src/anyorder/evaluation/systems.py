@@ -25,6 +25,12 @@ def common_order(trajectories: Iterable[Trajectory]) -> str:
     return ", ".join(dict.fromkeys(trajectory.order for trajectory in trajectories if trajectory.order))
 
 
+def common_setting(trajectories: Iterable[Trajectory], key: str) -> str:
+    """A setting of the signatures, such as `schedule`; several values if there are several, empty if none is known."""
+    signatures = dict.fromkeys(trajectory.signature for trajectory in trajectories)
+    return ", ".join(dict.fromkeys(filter(None, (_parse(signature).get(key) for signature in signatures))))
+
+
 def common_task(systems: Systems) -> str:
     """The task, such as a direction; several if there are several, empty if none is recorded."""
     tasks = (trajectory.task for trajectories in systems.values() for trajectory in trajectories if trajectory.task)

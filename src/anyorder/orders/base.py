@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -16,11 +16,8 @@ from torch import Tensor
 
 from anyorder.errors import InputError
 from anyorder.models.attention import Segments
-from anyorder.models.base import AllowedTokens
+from anyorder.models.base import AllowedTokens, SavedModel
 from anyorder.registry import from_name
-
-if TYPE_CHECKING:
-    from anyorder.models.translation import TranslationModel
 
 Needs = Literal["nothing", "hidden", "logits", "both"]
 _EVERY_TOKEN = AllowedTokens(np.ones(1, bool), torch.device("cpu"))
@@ -53,6 +50,8 @@ class State:
     mask_token: int = 0
     allowed: AllowedTokens = _EVERY_TOKEN
     """The tokens that may be filled in."""
+    fillable: Tensor | None = None
+    """(B, T) bool: true where a position was masked at first; None if that is all of every sequence."""
 
     @property
     def positions(self) -> Tensor:
@@ -95,8 +94,8 @@ class Order(ABC):
             names = ", ".join(signature(cls).parameters)
             raise InputError(f"it has no such option ({f'only {names}' if names else 'nor any other'})") from None
 
-    def bind(self, model: "TranslationModel", direction: str) -> "Order":
-        """The order as it decodes with this model in this direction; most are the same for all."""
+    def bind(self, model: SavedModel, task: str) -> "Order":
+        """The order as it decodes with this model; most are the same for all. task: such as the direction `de-en`."""
         return self
 
     @property

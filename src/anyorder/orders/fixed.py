@@ -5,6 +5,7 @@ from torch import Tensor
 
 from anyorder.errors import InputError
 from anyorder.orders.base import Order, State, register_order
+from anyorder.registry import check_count
 
 
 @register_order("left-to-right")
@@ -52,13 +53,43 @@ class Uniform(Order):
         return hash_uniform(state.keys, state.positions)
 
 
+@register_order("dilated")
+class Dilated(Order):
+    """A grid over the sequence of n positions that gets finer: every (n / base)-th, (n / base^2)-th, ... position."""
+
+    def __init__(self, base: float = 2):
+        check_count("base", base, at_least=2)
+        self.base = int(base)
+
+    def scores(self, state: State) -> Tensor:
+        return -grid_levels(state.lengths, state.masked.shape[1], self.base).float()
+
+
+def grid_levels(lengths: Tensor, width: int, base: int) -> Tensor:
+    """(B, width) the level, from 1, at which a grid over each of B lengths reaches a position.
+
+    At level t every s-th position is on the grid, where s is length / base^t rounded down and at least 1.
+    """
+    positions = torch.arange(width, device=lengths.device)
+    levels = torch.zeros(len(lengths), width, dtype=torch.int64, device=lengths.device)
+    stride = lengths
+    for level in range(1, max(width, 2).bit_length() + 1):
+        stride = (stride // base).clamp(min=1)
+        levels = torch.where((levels == 0) & (positions % stride[:, None] == 0), level, levels)
+    return levels
+
+
 _GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as a signed integer
 
 
 def hash_uniform(keys: Tensor, numbers: Tensor) -> Tensor:
     """(B,) keys and (T,) numbers hashed to (B, T) floats in [0, 1) by splitmix64, the same on every device."""
-    numbers = keys[:, None] + numbers * _GOLDEN
+    numbers = splitmix64(keys[:, None] + numbers * _GOLDEN)
+    return ((numbers >> 40) & ((1 << 24) - 1)).float() / (1 << 24)
+
+
+def splitmix64(numbers: Tensor) -> Tensor:
+    """Whole numbers scrambled one to one into 64 random-looking bits, the same on every device."""
     for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
         numbers = (numbers ^ ((numbers >> shift) & ((1 << (64 - shift)) - 1))) * factor
-    numbers = numbers ^ ((numbers >> 31) & ((1 << 33) - 1))
-    return ((numbers >> 40) & ((1 << 24) - 1)).float() / (1 << 24)
+    return numbers ^ ((numbers >> 31) & ((1 << 33) - 1))

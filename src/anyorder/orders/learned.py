@@ -5,18 +5,14 @@ at each position and what is filled around it, and starts from a heuristic order
 and `linear` weighs them without a network; both know no words and no language, so they work with any model.
 """
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
 from anyorder.errors import InputError
+from anyorder.models.base import SavedModel
 from anyorder.orders.base import Order, State, register_order
 from anyorder.orders.features import PolicyInputs, StatsFunction, prediction_stats
 from anyorder.orders.policy import PolicyNetwork
 from anyorder.orders.storage import DEFAULT, OrderRecord, find_order, load_order
-
-if TYPE_CHECKING:
-    from anyorder.models.translation import TranslationModel
 
 
 class LearnedOrder(Order):
@@ -55,30 +51,29 @@ class UnboundLearnedOrder(Order):
 
     def __init__(self, place: str = DEFAULT):
         self.place = place
-        self._bound: dict[str, tuple[TranslationModel, LearnedOrder]] = {}
+        self._bound: dict[str, tuple[SavedModel, LearnedOrder]] = {}
 
     @classmethod
     def parse(cls, options: str) -> "UnboundLearnedOrder":
         return cls(options.strip() or DEFAULT)
 
-    def bind(self, model: "TranslationModel", direction: str) -> LearnedOrder:
-        known = self._bound.get(direction)
+    def bind(self, model: SavedModel, task: str) -> LearnedOrder:
+        known = self._bound.get(task)
         if known is None or known[0] is not model:
-            network, record = load_order(find_order(self.place, model, direction))
+            network, record = load_order(find_order(self.place, model, task))
             if network.config.uses_hidden:
-                _check(network, record, model, direction, self.name)
+                _check(network, record, model, task, self.name)
             identity = f"{self.name}@{record.fingerprint}"
             known = model, LearnedOrder(network.to(model.device).eval(), self.name, identity)
-            self._bound[direction] = known
+            self._bound[task] = known
         return known[1]
 
     def scores(self, state: State) -> Tensor:
         raise TypeError("a learned order belongs to a model: bind it first")
 
 
-def _check(network: PolicyNetwork, record: OrderRecord, model: "TranslationModel", direction: str, name: str) -> None:
-    hidden_size = model.config.transformer.hidden_size
-    if record.vocabulary != model.vocabulary.fingerprint or network.hidden_size != hidden_size:
+def _check(network: PolicyNetwork, record: OrderRecord, model: SavedModel, task: str, name: str) -> None:
+    if record.vocabulary != model.vocabulary_fingerprint or network.hidden_size != model.hidden_size:
         raise InputError(f"order '{name}': was learned for another model")
-    if direction not in record.directions:
-        raise InputError(f"order '{name}': was learned for {', '.join(record.directions)}, not for {direction}")
+    if task not in record.directions:
+        raise InputError(f"order '{name}': was learned for {', '.join(record.directions)}, not for {task}")

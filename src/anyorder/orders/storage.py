@@ -1,6 +1,7 @@
 """Learned orders on disk: a folder with `order.json` and `order.safetensors`.
 
-A model's own orders lie beside its weights, in `learned/NAME` or `learned/NAME/DIRECTION`.
+A model's own orders lie beside its weights, in `learned/NAME` or `learned/NAME/TASK`; a task is a direction such as
+`de-en`, or `infill`.
 """
 
 import hashlib
@@ -8,27 +9,25 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
 from safetensors.torch import save as to_bytes
 
+from anyorder.device import shapes_only
 from anyorder.errors import InputError, unknown
 from anyorder.files import atomic_folder, is_leftover, read_whole, sha256, verify, write_json
 from anyorder.files.records import read_record, read_tensors
+from anyorder.models.base import SavedModel
 from anyorder.models.storage import BUNDLED
 from anyorder.orders.features import FEATURES
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-
-if TYPE_CHECKING:
-    from anyorder.models.translation import TranslationModel
 
 CONFIG, WEIGHTS, FOLDER, DEFAULT = "order.json", "order.safetensors", "learned", "default"
 FORMAT = 1
 
 
 def save_order(
-    network: PolicyNetwork, folder: Path, model: "TranslationModel", directions: Sequence[str], **record: Any
+    network: PolicyNetwork, folder: Path, model: SavedModel, directions: Sequence[str], **record: Any
 ) -> None:
     """Write an order; a folder that holds one already is replaced as a whole. `record`: how it was learned."""
     weights = to_bytes(
@@ -39,7 +38,7 @@ def save_order(
         "policy": asdict(network.config),
         "features": list(FEATURES) if network.config.uses_features else [],
         "hidden_size": network.hidden_size,
-        "vocabulary": model.vocabulary.fingerprint,
+        "vocabulary": model.vocabulary_fingerprint,
         "directions": list(directions),
         "fingerprint": hashlib.sha256(weights).hexdigest()[:8],
         **record,
@@ -56,7 +55,7 @@ class OrderRecord:
     vocabulary: str
     """Fingerprint of the vocabulary of the model it was learned with."""
     directions: tuple[str, ...]
-    """The directions it was learned for."""
+    """The directions or other tasks it was learned for."""
     fingerprint: str
     """Of its weights."""
 
@@ -76,7 +75,7 @@ def _load(folder: Path) -> tuple[PolicyNetwork, OrderRecord]:
     config = record.record("policy").config(PolicyConfig)
     hidden_size = record.integer("hidden_size", at_least=1, at_most=65_536)
     about = OrderRecord(record.text("vocabulary"), tuple(record.texts("directions")), record.text("fingerprint"))
-    with torch.device("meta"):
+    with shapes_only():
         expected = {
             name: tuple(tensor.shape) for name, tensor in PolicyNetwork(config, hidden_size).state_dict().items()
         }
@@ -88,7 +87,7 @@ def _load(folder: Path) -> tuple[PolicyNetwork, OrderRecord]:
     return network, about
 
 
-def find_order(place: str, model: "TranslationModel", direction: str) -> Path:
+def find_order(place: str, model: SavedModel, task: str) -> Path:
     """The folder of a learned order: a path, the name of one beside the model, or a bundled model's, `MODEL/NAME`."""
     if (Path(place) / CONFIG).exists():
         return Path(place)
@@ -98,7 +97,7 @@ def find_order(place: str, model: "TranslationModel", direction: str) -> Path:
     if is_bundled:
         candidates.append((BUNDLED / parts[0] / FOLDER, parts[1]))
     for parent, name in candidates:
-        for folder in (parent / name / direction, parent / name):
+        for folder in (parent / name / task, parent / name):
             if (folder / CONFIG).exists():
                 return folder
     if is_bundled:
@@ -117,10 +116,10 @@ def order_names(path: Path) -> list[str]:
     return sorted(name for name in names if not is_leftover(name))
 
 
-def default_order(model: "TranslationModel", direction: str) -> str:
-    """`learned` where the model has an order of its own for this direction, else `margin`."""
+def default_order(model: SavedModel, task: str) -> str:
+    """`learned` where the model has an order of its own for this task, else `margin`."""
     try:
-        find_order(DEFAULT, model, direction)
+        find_order(DEFAULT, model, task)
     except InputError:
         return "margin"
     return "learned"

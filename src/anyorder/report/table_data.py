@@ -61,13 +61,15 @@ def evaluation_table(evaluation: Evaluation, speed: bool = True) -> TableData:
                 continue  # too few sentences for a test
             detail = "" if len(baselines) == 1 else baseline
             group.append(Column("Δ", [_difference_cell(score.differences.get(baseline)) for score in scores], detail))
-            group.append(Column("p", [_p_cell(score.p_values_holm.get(baseline)) for score in scores], detail))
+            group.append(Column("p", [p_value_cell(score.p_values_holm.get(baseline)) for score in scores], detail))
+        if len({(score.schedule, score.revision) for score in scores}) > 1:
+            group.append(Column("forwards", [Cell(f"{score.forwards:.1f}") for score in scores]))
         if speed and any(score.seconds for score in scores):
             speeds = [Cell(f"{score.sentences / score.seconds:,.0f}" if score.seconds else "") for score in scores]
             group.append(Column("sent/s", speeds))
         groups[_limit_text(limit)] = group
     counts = "; ".join(
-        f"{_limit_text(limit)}: {_count_text(rows[systems[0], limit].sentences, 'sentence')}" for limit in limits
+        f"{_limit_text(limit)}: {count_text(rows[systems[0], limit].sentences, 'sentence')}" for limit in limits
     )
     compared = f"compared with {', '.join(baselines)}" if baselines else ""
     title = ", ".join(filter(None, [evaluation.direction, compared]))
@@ -83,7 +85,7 @@ def _difference_cell(difference: Difference | None) -> Cell:
     return Cell(f"{difference.bleu:+.2f}", f"{half_width:.2f}".removeprefix("0"))
 
 
-def _p_cell(value: float | None) -> Cell:
+def p_value_cell(value: float | None) -> Cell:
     if value is None:
         return Cell("–")
     return Cell("<0.001" if value < 0.001 else f"{value:.3f}")
@@ -156,7 +158,7 @@ def analysis_tables(analysis: Analysis) -> list[TableData]:
             if any(metric is not None for metric in metrics)
         ]
         if columns:
-            title = group if tables else f"{_count_text(analysis.sentences, 'sentence')}: {group}"
+            title = group if tables else f"{count_text(analysis.sentences, 'sentence')}: {group}"
             tables.append(TableData(title, "system", names, {group: columns}, last_is_random=True))
     return tables
 
@@ -180,7 +182,7 @@ def _number_text(value: float) -> str:
     return f"{value:.{digits}f}" if round(value, digits) else "0.00"
 
 
-def _count_text(count: int, noun: str) -> str:
+def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

@@ -50,7 +50,7 @@ def _latex_cell(cell: Cell) -> str:
 
 _LATEX = {
     "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "$<$", ">": "$>$",
-    "≤": "$\\le$", "τ": "$\\tau$", "Δ": "$\\Delta$", "–": "--", "|": "\\textbar{}",
+    "≤": "$\\le$", "→": "$\\to$", "λ": "$\\lambda$", "τ": "$\\tau$", "Δ": "$\\Delta$", "–": "--", "|": "\\textbar{}",
     **{mark: f"\\{mark}" for mark in "&%$#_{}"},
     **{mark: f"{{{mark}}}" for mark in "[]*"},  # at the start of a row they would be an argument of the line before
 }  # fmt: skip

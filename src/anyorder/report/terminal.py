@@ -21,11 +21,20 @@ def trace(trajectory: Trajectory) -> list[str]:
     Neighbors that were filled in consecutive steps are bracketed, by [ ] from left to right and by { } from right to
     left.
     """
+    tokens, steps = list(trajectory.tokens), list(trajectory.steps)
+    for position, given in enumerate(trajectory.canvas or ()):
+        if given is not None:
+            tokens.insert(position, given)
+            steps.insert(position, _GIVEN)
     lines = []
     width = len(str(max(trajectory.steps, default=0)))
     for step in range(1, max(trajectory.steps, default=0) + 1):
-        lines.append(f"{step:{width}d}  {_bracketed(trajectory.tokens, trajectory.steps, step)}")
+        lines.append(f"{step:{width}d}  {_bracketed(tokens, steps, step)}")
     return lines
+
+
+_GIVEN = 0
+"""The step of a token that was there before the first."""
 
 
 def runs(steps: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -52,7 +61,7 @@ def runs(steps: Sequence[int]) -> list[tuple[int, int, int]]:
 def _bracketed(tokens: Sequence[str], steps: Sequence[int], now: int) -> str:
     shown = [token if step <= now else BLANK for token, step in zip(tokens, steps, strict=True)]
     # A masked position must not seem to have been filled right before or after its neighbor.
-    filled = [step if step <= now else -2 * (i + 1) for i, step in enumerate(steps)]
+    filled = [step if _GIVEN < step <= now else -2 * (i + 1) for i, step in enumerate(steps)]
     for first, last, direction in runs(filled):
         left, right = "[]" if direction == 1 else "{}"
         shown[first] = left + shown[first]

@@ -1,13 +1,12 @@
-"""Schedules: how many of the ranked positions a step fills. They never score positions and never fill anything.
+"""What a schedule is: how many of the ranked positions a step fills. It never scores positions and fills nothing.
 
 A `FixedSchedule` follows from how much is left, so the host knows it in advance and never waits for the device. An
-`AdaptiveSchedule` looks at the model's predictions.
+`AdaptiveSchedule` looks at the model's predictions. Schedules are found by name.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from anyorder.errors import InputError
 from anyorder.orders.base import State
-from anyorder.registry import from_name, is_count, with_numbers
+from anyorder.registry import from_name, is_count, is_number, split_names, with_numbers
 
 
 class Schedule:
@@ -28,6 +27,13 @@ class Schedule:
     def parse(cls, options: str) -> "Schedule":
         """From what stands after the colon of its name, numbers for its constructor: the `0.9` of `threshold:0.9`."""
         return with_numbers(cls, options)
+
+    def narrow(self, state: State, scores: Tensor) -> Tensor:
+        """(B, T) the order's scores, -inf at positions that may not be filled now; at least one of each sequence may.
+
+        scores: (B, T), -inf where nothing is masked.
+        """
+        return scores
 
 
 class FixedSchedule(Schedule, ABC):
@@ -45,11 +51,17 @@ class FixedSchedule(Schedule, ABC):
 
     def steps(self, total: int) -> int:
         """How many steps a canvas with so many masked positions takes."""
-        step, remaining = 0, total
+        return len(self.counts_by_step(total))
+
+    def counts_by_step(self, total: int) -> list[int]:
+        """How many positions each step fills of a canvas with so many masked positions."""
+        found: list[int] = []
+        remaining = total
         while remaining > 0:
-            step += 1
-            remaining -= int(self.counts(np.array([remaining]), np.array([total]), step).clip(1, remaining)[0])
-        return step
+            count = self.counts(np.array([remaining]), np.array([total]), len(found) + 1)
+            found.append(int(count.clip(1, remaining)[0]))
+            remaining -= found[-1]
+        return found
 
 
 class AdaptiveSchedule(Schedule, ABC):
@@ -57,10 +69,30 @@ class AdaptiveSchedule(Schedule, ABC):
 
     @abstractmethod
     def accept(self, state: State, scores: Tensor) -> Tensor:
-        """(B, T) bool: the positions to fill now. scores: (B, T), the order's, -inf where nothing is masked.
+        """(B, T) bool: the positions to fill now. scores: (B, T), the order's, -inf where nothing may be filled.
 
         Where it accepts no position of a sequence, the engine fills the one that the order ranks first.
         """
+
+    def start(self) -> "AdaptiveSchedule":
+        """The schedule for one batch of canvases; one that remembers earlier steps is a new object with no memory."""
+        return self
+
+    def keep(self, canvases: Tensor) -> None:
+        """From now on there are only these canvases, by number: a schedule with a memory forgets the others."""
+
+
+SCHEDULES: dict[str, type[Schedule]] = {}
+
+
+def register_schedule(name: str) -> Callable[[type[Schedule]], type[Schedule]]:
+    """Class decorator: the schedule is found under this name."""
+
+    def add(schedule: type[Schedule]) -> type[Schedule]:
+        SCHEDULES[name] = schedule
+        return schedule
+
+    return add
 
 
 @dataclass
@@ -80,38 +112,8 @@ class Constant(FixedSchedule):
         return -(-total // self.size)
 
 
-SCHEDULES: dict[str, type[Schedule]] = {}
-
-
-def register_schedule(name: str) -> Callable[[type[Schedule]], type[Schedule]]:
-    """Class decorator: the schedule is found under this name."""
-
-    def add(schedule: type[Schedule]) -> type[Schedule]:
-        SCHEDULES[name] = schedule
-        return schedule
-
-    return add
-
-
-@register_schedule("threshold")
-class Threshold(AdaptiveSchedule):
-    """All positions whose best token has at least this probability; if there are none, the one ranked first."""
-
-    DEFAULT: ClassVar[float] = 0.9
-
-    def __init__(self, probability: float = DEFAULT):
-        if not 0 < probability <= 1:
-            raise InputError(f"{probability:g} is not a probability above 0")
-        self.probability = probability
-
-    def accept(self, state: State, scores: Tensor) -> Tensor:
-        assert state.logits is not None
-        best = state.allowed.restrict(state.logits).amax(-1) - state.logits.logsumexp(-1)
-        return state.spread(best) >= float(np.log(self.probability))
-
-
 def make_schedule(name: str | int | Schedule) -> Schedule:
-    """The schedule of that name: `one`, a whole number of positions a step, `threshold:0.9`."""
+    """The schedule of that name: `one`, a whole number of positions a step, `threshold:0.9`, `blocks:8+cosine:4`."""
     if isinstance(name, Schedule):
         return name
     text = str(name).strip()
@@ -120,6 +122,18 @@ def make_schedule(name: str | int | Schedule) -> Schedule:
     if is_count(text):
         return Constant(int(text))
     return from_name("schedule", text, SCHEDULES, also=("one", "a whole number from 1 to a thousand million"))
+
+
+def split_schedules(names: str) -> list[str]:
+    """A comma-separated list in which a schedule's own options may contain commas.
+
+    >>> split_schedules("one,4,klass:0.9,0.01,blocks:8+factor:1")
+    ['one', '4', 'klass:0.9,0.01', 'blocks:8+factor:1']
+    """
+    found = split_names(names, lambda part: is_number(part) and not is_count(part))
+    if not found:
+        raise InputError("no schedule is given", "schedule")
+    return found
 
 
 def best_ranked(scores: Tensor) -> Tensor:

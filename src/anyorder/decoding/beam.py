@@ -1,0 +1,158 @@
+"""Beam search: several hypotheses of every canvas fill up side by side, and only the best of their children stay.
+
+A step fills one position of every hypothesis, so hypotheses of a canvas have equally many tokens and their summed
+log-probabilities compare. All hypotheses of all canvases share one forward pass a step, the host never waits for the
+device inside the loop, and no canvas depends on its batch.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyorder.decoding.beam_candidates import Candidates, expand, select_best
+from anyorder.decoding.engine import canvas_batches, default_batch_tokens, shared_first_step
+from anyorder.decoding.revision import NoRevision, Revision
+from anyorder.decoding.schedules import Constant, Schedule
+from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
+from anyorder.errors import InputError
+from anyorder.models.base import Canvas, Context, Model
+from anyorder.orders.base import Order
+from anyorder.registry import is_count
+
+MAX_SIZE = 4096
+JOINT_ORDER = "max-prob"
+"""What a beam over positions and tokens comes down to if it has one hypothesis."""
+
+
+@dataclass(frozen=True)
+class Beam:
+    """How many hypotheses of a canvas are kept, and what their children differ in. With one, decoding is greedy."""
+
+    size: int = 1
+    over: Literal["tokens", "positions", "joint"] = "tokens"
+    """Tokens at the position that the order ranks first, the positions that it ranks first with the best token at
+    each, or both at once, whatever the order."""
+
+    @property
+    def name(self) -> str:
+        return str(self.size) if self.over == "tokens" else f"{self.over}:{self.size}"
+
+    def check(self, order: str | None, schedule: Schedule, revision: Revision) -> None:
+        """An `InputError` unless beam search goes together with these. order: its name, None if there is no choice."""
+        if self.over == "joint" and order not in (None, JOINT_ORDER):
+            raise self.error(f"chooses positions by their probability, so the order must be {JOINT_ORDER}")
+        if self.size > 1 and not isinstance(revision, NoRevision):
+            raise self.error("does not go together with a revision")
+        if self.size > 1 and not (isinstance(schedule, Constant) and schedule.size == 1):
+            raise self.error("fills one position a step, so the schedule must be one")
+
+    def error(self, problem: str) -> InputError:
+        return InputError(f"{self.name}: {problem}", "beam")
+
+
+def make_beam(beam: int | str | Beam) -> Beam:
+    """The beam of that name: a number of hypotheses, `positions:N` or `joint:N`."""
+    if isinstance(beam, Beam):
+        return beam
+    over, _, size = str(beam).strip().rpartition(":")
+    if not is_count(size) or int(size) > MAX_SIZE or over not in ("", "positions", "joint"):
+        raise InputError(f"{beam}: expected a whole number from 1 to {MAX_SIZE}, positions:N or joint:N", "beam")
+    return Beam(int(size), over or "tokens")  # type: ignore[arg-type]
+
+
+def beam_search(
+    model: Model,
+    canvases: Sequence[Canvas],
+    order: Order,
+    beam: Beam,
+    n_best: int = 1,
+    batch_tokens: int | None = None,
+    on_progress: Callable[[int], None] = lambda canvases: None,
+) -> list[list[Hypothesis]]:
+    """Fill every canvas; results come in the order of the canvases, of each its `n_best` hypotheses, best first.
+
+    There are fewer where the beam holds fewer different ones. `batch_tokens` bounds the target tokens that are under
+    way together, those of all hypotheses; results do not depend on it.
+    """
+    batch_tokens = max(1, (batch_tokens or default_batch_tokens(model)) // beam.size)
+    results: list[list[Hypothesis]] = [[] for _ in canvases]
+    for chosen in canvas_batches(canvases, model.mask_token, Constant(1), batch_tokens):
+        keys = np.array([canvases[i].key for i in chosen], np.int64)
+        batch = DecodeBatch(model.pack([canvases[i] for i in chosen]), keys.repeat(beam.size), beam.size)
+        found = iter(_search(model, batch, order, beam).hypotheses(n_best))
+        for i in chosen:
+            results[i] = next(found)
+        on_progress(len(chosen))
+    return results
+
+
+def best_first(hypotheses: Sequence[Hypothesis], length_penalty: float = 1.0) -> list[Hypothesis]:
+    """Hypotheses of one sentence, of any lengths, by summed log-probability / length ** length_penalty.
+
+    A penalty of 1 makes it the mean, 0 the sum; the higher, the longer.
+    """
+
+    def score(hypothesis: Hypothesis) -> float:
+        return float(hypothesis.logprobs.mean()) * len(hypothesis.ids) ** (1 - length_penalty)
+
+    return sorted(hypotheses, key=score, reverse=True)
+
+
+@torch.inference_mode()
+def _search(model: Model, batch: DecodeBatch, order: Order, beam: Beam) -> "_Beams":
+    """Fill one batch."""
+    shared = model.context(batch.canvases)
+    beams = _Beams(DecodeState(batch, model), shared.repeat(beam.size), beam.size)
+    hidden_at = shared_first_step(shared, batch, order, model) if beams.state.remaining.all() else None
+    beams.drop_finished(beams.state.remaining)
+    step = 0
+    while len(beams.state.remaining):
+        step += 1
+        children = expand(model, hidden_at or beams.context.hidden, beams.state, order, step, beam.over, beam.size)
+        hidden_at = None
+        beams.replace_by(children, model.vocab_size, step)
+        beams.drop_finished(beams.state.remaining - 1)
+    return beams
+
+
+class _Beams:
+    """The hypotheses of all canvases, those of a canvas side by side, best first.
+
+    There are always as many as the beam is wide. A score of -inf marks those that stand in for missing ones: at first
+    all but one, since an empty canvas has one hypothesis.
+    """
+
+    def __init__(self, state: DecodeState, context: Context, size: int):
+        self.state, self.context, self._size = state, context, size
+        device, canvases = state.tokens.device, len(state.lengths) // size
+        self._scores = torch.full((canvases, size), -torch.inf, dtype=torch.float64, device=device)
+        self._scores[:, 0].zero_()
+        self._hashes = torch.zeros(canvases, size, dtype=torch.int64, device=device)
+
+    def replace_by(self, children: Candidates, vocab_size: int, step: int) -> None:
+        """The best different children take the places of their parents."""
+        now = len(self.state.remaining) // self._size
+        best = select_best(self._scores[:now], self._hashes[:now], children, vocab_size)
+        self.state.adopt(best.parents)
+        offsets = torch.arange(len(best.parents), device=best.parents.device) * self.state.width
+        self.state.fill(offsets + best.positions, best.tokens, best.logprobs, step)
+        self._scores[:now], self._hashes[:now] = best.scores, best.hashes
+
+    def drop_finished(self, remaining: np.ndarray) -> None:
+        """Go on with the canvases in which something remains; they lie before the others."""
+        unfinished = int(np.count_nonzero(remaining))
+        if 0 < unfinished < len(remaining):
+            self.context.keep_first(unfinished)
+        self.state.drop_finished(remaining[:unfinished])
+
+    def hypotheses(self, n_best: int) -> list[list[Hypothesis]]:
+        """Of every canvas the best ones, on the host."""
+        exists: Tensor = self._scores != -torch.inf  # what is not a number exists: the caller refuses it
+        exists[:, 0] = True
+        counts = exists.sum(1).clamp(max=n_best).tolist()
+        filled = self.state.hypotheses()
+        return [filled[i * self._size : i * self._size + count] for i, count in enumerate(counts)]

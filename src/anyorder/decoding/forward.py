@@ -1,0 +1,123 @@
+"""One forward pass of a decoding step, and what orders, schedules and callbacks see of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyorder.decoding.schedules import Schedule
+from anyorder.decoding.state import DecodeState, comparable
+from anyorder.models.attention import QueryPositions
+from anyorder.models.base import AllowedTokens, Model
+from anyorder.orders.base import Order, State
+
+
+@dataclass(frozen=True)
+class StepPredictions:
+    """What a step saw and did, for a callback. Positions are indices into the flattened (B, T)."""
+
+    step: int
+    """From 1."""
+    canvases: np.ndarray
+    """(B,) the number of each canvas among those that are decoded."""
+    width: int
+    """T"""
+    masked: Tensor
+    """(M,) positions that were masked before the step."""
+    logits: Tensor
+    """(M, vocab_size) float32"""
+    allowed: AllowedTokens
+    filled: Tensor
+    """(F,) positions that the step filled."""
+    tokens: Tensor
+    """(F,)"""
+    logprobs: Tensor
+    """(F,)"""
+
+
+StepCallback = Callable[[StepPredictions], None]
+
+HiddenAt = Callable[[Tensor, QueryPositions], Tensor]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A forward pass at all masked positions."""
+
+    view: State
+    masked: Tensor
+    """(M,) positions"""
+    hidden: Tensor
+    """(M, hidden_size)"""
+    logits: Tensor | None
+    """(M, vocab_size)"""
+    width: int
+    current_logprobs: Tensor | None = None
+    """(B, T) the log-probability of what stands at each position, if it was asked for."""
+
+    def logits_at(self, model: Model, positions: Tensor) -> Tensor:
+        """(N, vocab_size) the logits at some of the masked positions."""
+        index = torch.searchsorted(self.masked, positions)
+        return model.logits(self.hidden[index]) if self.logits is None else self.logits[index]
+
+    def event(self, canvases: np.ndarray, positions: Tensor, tokens: Tensor, logprobs: Tensor) -> StepPredictions:
+        assert self.logits is not None
+        return StepPredictions(
+            self.view.step, canvases, self.width, self.masked, self.logits, self.view.allowed,
+            positions, tokens, logprobs,
+        )  # fmt: skip
+
+
+def look(
+    model: Model,
+    hidden_at: HiddenAt,
+    state: DecodeState,
+    order: Order,
+    step: int,
+    with_logits: bool = False,
+    everywhere: bool = False,
+) -> Seen:
+    """One forward pass, and what the order may see of it.
+
+    Args:
+        model: Predicts the tokens.
+        hidden_at: The model's hidden states at some positions.
+        state: The canvases.
+        order: Says what it needs.
+        step: From 1.
+        with_logits: Whether logits are wanted even if the order needs none.
+        everywhere: Whether tokens that are filled already are looked at too.
+    """
+    masked = state.masked_positions()
+    positions, counts = (state.fillable_positions(), state.total) if everywhere else (masked, state.remaining)
+    at = state.query(positions, counts)
+    if order.needs_opening:
+        with_openings, openings, inner = state.query_with_openings(positions, at, counts)
+        states = hidden_at(state.tokens, with_openings)
+        hidden, opening = states[inner], states[openings]
+    else:
+        hidden, opening = hidden_at(state.tokens, at), None
+    logits = model.logits(hidden) if with_logits or order.needs in ("logits", "both") else None
+    segments, current = at.segments, None
+    if everywhere:
+        assert logits is not None
+        current = state.token_logprobs(positions, logits)
+        index = torch.searchsorted(positions, masked)
+        hidden, logits, segments = hidden[index], logits[index], state.query(masked, state.remaining).segments
+    view = state.view(
+        step,
+        where=masked,
+        segments=segments,
+        tokens=state.padded_tokens(),
+        hidden=hidden if order.needs in ("hidden", "both") else None,
+        logits=logits,
+        opening=opening,
+    )
+    return Seen(view, masked, hidden, logits, state.width, current)
+
+
+def ranking_scores(order: Order, schedule: Schedule, view: State) -> Tensor:
+    """(B, T) an order's scores where the schedule lets a position be filled, -inf elsewhere."""
+    return schedule.narrow(view, comparable(order.scores(view), view.masked))

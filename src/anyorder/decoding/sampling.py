@@ -1,0 +1,84 @@
+"""Sampled tokens: which token is written, drawn from the model's distribution instead of the most likely one.
+
+Noise is a hash of the canvas's key, the step, the position and the token, so a sample depends neither on its batch nor
+on the device that others run on, and there is no random state.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anyorder.errors import InputError, check_number
+from anyorder.models.base import AllowedTokens
+from anyorder.orders.fixed import hash_uniform
+
+_CHUNK = 1 << 23
+"""Numbers that are hashed at once: the noise of all positions and tokens would not fit into memory."""
+_TOKENS, _REMASKING = 1 << 60, 1 << 61
+"""Noise for different purposes comes from different numbers."""
+
+
+@dataclass(frozen=True)
+class TokenSampler:
+    """Draws tokens by the Gumbel-max trick: the highest noisy score is a sample from the softmax of the scores."""
+
+    temperature: float = 1.0
+    """Scores are divided by it; towards 0 the most likely token wins."""
+    top_p: float = 1.0
+    """Only the most likely tokens are drawn from, as many as have this probability together."""
+
+    def choose(
+        self, logits: Tensor, allowed: AllowedTokens, keys: Tensor, positions: Tensor, step: int
+    ) -> tuple[Tensor, Tensor]:
+        """A token at each of N positions and the model's log-probability of it: (N,), (N,).
+
+        Args:
+            logits: (N, vocab_size)
+            allowed: The tokens that may be filled in.
+            keys: (N,) those of the canvases.
+            positions: (N,) from 0 in each canvas.
+            step: From 1.
+        """
+        rows = max(1, _CHUNK // logits.shape[1])
+        numbers = _TOKENS + (step << 40) + (positions << 20)
+        parts = [
+            self._sample(allowed.restrict(logits[i : i + rows]), keys[i : i + rows], numbers[i : i + rows])
+            for i in range(0, len(logits), rows)
+        ]
+        tokens = torch.cat(parts) + allowed.first if parts else positions
+        return tokens, logits.gather(1, tokens[:, None]).squeeze(1) - logits.logsumexp(-1)
+
+    def _sample(self, scores: Tensor, keys: Tensor, numbers: Tensor) -> Tensor:
+        """(N, tokens) scores to (N,) tokens."""
+        scores = nucleus((scores - scores.amax(-1, keepdim=True)) / self.temperature, self.top_p)
+        tokens = torch.arange(scores.shape[1], device=scores.device)
+        return (scores + gumbel_noise(keys, numbers[:, None] + tokens)).argmax(-1)
+
+
+def make_sampler(temperature: float, top_p: float) -> TokenSampler | None:
+    """A sampler; None for temperature 0, which stands for the most likely token."""
+    check_number("temperature", temperature, at_least=0, at_most=100)
+    check_number("top_p", top_p, above=0, at_most=1)
+    if temperature == 0 and top_p < 1:
+        raise InputError(f"{top_p:g}: needs sampled tokens, so a temperature above 0", "top_p")
+    return TokenSampler(temperature, top_p) if temperature > 0 else None
+
+
+def nucleus(scores: Tensor, top_p: float) -> Tensor:
+    """Scores (N, tokens), -inf outside of the smallest set of most likely tokens with probability `top_p` together."""
+    if top_p >= 1:
+        return scores
+    ranked, index = scores.softmax(-1).sort(dim=-1, descending=True, stable=True)
+    outside = ranked.cumsum(-1) - ranked >= top_p
+    return scores.masked_fill(torch.zeros_like(outside).scatter_(-1, index, outside), -torch.inf)
+
+
+def gumbel_noise(keys: Tensor, numbers: Tensor) -> Tensor:
+    """(N,) keys and (N, K) numbers to (N, K) samples of the standard Gumbel distribution."""
+    return -(-(hash_uniform(keys, numbers) + 2.0**-25).log()).log()
+
+
+def remasking_noise(keys: Tensor, step: int, width: int) -> Tensor:
+    """(B, T) floats in [0, 1): whether a position is masked again after a step. keys: (B,)"""
+    return hash_uniform(keys, _REMASKING + (step << 20) + torch.arange(width, device=keys.device))

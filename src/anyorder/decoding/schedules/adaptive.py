@@ -1,0 +1,136 @@
+"""Schedules that look at the predictions: a step fills as many positions as the model is sure enough about."""
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyorder.decoding.schedules.base import AdaptiveSchedule, register_schedule
+from anyorder.errors import InputError, check_number
+from anyorder.orders.base import State
+from anyorder.orders.confidence import entropy
+
+
+@register_schedule("threshold")
+class Threshold(AdaptiveSchedule):
+    """All positions whose best token has at least this probability; if there are none, the one ranked first."""
+
+    DEFAULT: ClassVar[float] = 0.9
+
+    def __init__(self, probability: float = DEFAULT):
+        check_probability(probability)
+        self.probability = probability
+
+    def accept(self, state: State, scores: Tensor) -> Tensor:
+        return best_logprobs(state) >= float(np.log(self.probability))
+
+
+@register_schedule("factor")
+class Factor(AdaptiveSchedule):
+    """The longest run of the ranking, to its r-th position, in which the best token has probability 1 - f/(r + 1)."""
+
+    def __init__(self, factor: float = 1.0):
+        check_number("factor", factor, above=0)
+        self.factor = factor
+
+    def accept(self, state: State, scores: Tensor) -> Tensor:
+        ranking, rank = ranked(scores)
+        probabilities = best_logprobs(state).exp().gather(1, ranking)
+        enough = probabilities >= 1 - self.factor / (rank + 1)
+        return unranked(prefix(enough), ranking)
+
+
+@register_schedule("entropy-bound")
+class EntropyBound(AdaptiveSchedule):
+    """The longest run of the ranking whose entropies, without the largest, sum to at most this bound, in nats."""
+
+    def __init__(self, bound: float = 0.1):
+        check_number("bound", bound, at_least=0)
+        self.bound = bound
+
+    def accept(self, state: State, scores: Tensor) -> Tensor:
+        assert state.logits is not None
+        ranking, _ = ranked(scores)
+        entropies = state.spread(entropy(state.logits)).gather(1, ranking)
+        entropies = entropies.where(scores.gather(1, ranking) > -torch.inf, torch.inf)
+        joint = entropies.cumsum(1) - entropies.cummax(1).values
+        enough = (joint <= self.bound) & (entropies < torch.inf)
+        return unranked(prefix(enough), ranking)
+
+
+@register_schedule("klass")
+class Klass(AdaptiveSchedule):
+    """Where the best token is more probable than P and the KL divergence from step to step was below D twice."""
+
+    STEPS: ClassVar[int] = 2
+
+    def __init__(self, probability: float = 0.9, divergence: float = 0.01):
+        check_probability(probability)
+        check_number("divergence", divergence, above=0)
+        self.probability = probability
+        self.divergence = divergence
+        self._before: Tensor | None = None
+        """(M, vocab_size) the log-probabilities of the step before."""
+        self._row: Tensor | None = None
+        """(B, T) int64: where in them each position stands, -1 where it was not masked."""
+        self._stable: Tensor | None = None
+        """(B, T) int64: for how many steps the prediction has changed by less than the bound."""
+
+    def start(self) -> "Klass":
+        fresh = Klass(self.probability, self.divergence)
+        fresh.name = self.name
+        return fresh
+
+    def keep(self, canvases: Tensor) -> None:
+        if self._row is not None and self._stable is not None:
+            self._row, self._stable = self._row[canvases], self._stable[canvases]
+
+    def accept(self, state: State, scores: Tensor) -> Tensor:
+        stable = self._update(state)
+        return (best_logprobs(state) > float(np.log(self.probability))) & (stable >= self.STEPS)
+
+    def _update(self, state: State) -> Tensor:
+        """For how many steps each position has been stable, and remember this one."""
+        assert state.logits is not None
+        assert state.where is not None
+        now, where = state.logits.log_softmax(-1), state.where
+        stable = torch.zeros(state.masked.shape, dtype=torch.int64, device=now.device)
+        if self._before is not None and self._row is not None and self._stable is not None:
+            row = self._row.flatten()[where]
+            divergence = (now.exp() * (now - self._before[row.clamp(min=0)])).sum(-1)
+            is_stable = (row >= 0) & (divergence < self.divergence)
+            stable.view(-1).index_copy_(0, where, torch.where(is_stable, self._stable.flatten()[where] + 1, 0))
+        rows = torch.arange(len(where), device=now.device)
+        self._row = torch.full_like(stable, -1)
+        self._row.view(-1).index_copy_(0, where, rows)
+        self._before, self._stable = now, stable
+        return stable
+
+
+def best_logprobs(state: State) -> Tensor:
+    """(B, T) the log-probability of the best token that may be filled in; -inf where nothing is masked."""
+    assert state.logits is not None
+    return state.spread(state.allowed.restrict(state.logits).amax(-1) - state.logits.logsumexp(-1))
+
+
+def ranked(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, T) positions from the highest score to the lowest, ties from the left, and (T,) their ranks from 1."""
+    ranking = scores.sort(dim=1, descending=True, stable=True).indices
+    return ranking, torch.arange(1, scores.shape[1] + 1, device=scores.device)
+
+
+def unranked(chosen: Tensor, ranking: Tensor) -> Tensor:
+    """(B, T) what is true of the r-th position of each ranking, at that position."""
+    return torch.zeros_like(chosen).scatter_(1, ranking, chosen)
+
+
+def prefix(true: Tensor) -> Tensor:
+    """(B, T) bool: true up to the first position of each row at which `true` is not."""
+    return true.long().cumprod(1).bool()
+
+
+def check_probability(probability: float) -> None:
+    """An `InputError` for what is not one, or is 0."""
+    if not 0 < probability <= 1:
+        raise InputError(f"{probability:g} is not a probability above 0")
