@@ -26,9 +26,9 @@ from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.training.actor_critic import ActorCritic
 from anyorder.training.batches import Cursor
+from anyorder.training.learn_order import translation_order_task
 from anyorder.training.meter import peak_flops
 from anyorder.training.order_loss import RLConfig, discounted_returns, leave_one_out, step_rewards
-from anyorder.training.order_task import OrderTask
 from anyorder.training.rewards import make_reward
 from anyorder.training.rollout import SamplingOrder, roll_out
 
@@ -39,7 +39,7 @@ def on_store(
     cuda = model.device.type == "cuda"
     rl = RLConfig(algorithm=algorithm, sentences=options.rollouts // (8 if algorithm == "rloo" else 1))
     config = PolicyConfig(kind=kind, attention=options.attention)
-    task = OrderTask(store, model, ["de-en"], config, rl, 1, compile=cuda and not options.eager)
+    task = translation_order_task(store, model, ["de-en"], config, rl, 1, compile=cuda and not options.eager)
     networks = task.learner.to(model.device)
     optimizer = torch.optim.AdamW(networks.parameters(), 1e-4)
     batches = task.batches(Cursor(), 0, 0, 1)

@@ -14,8 +14,8 @@ from anyorder.orders import make_order
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.training.batches import Cursor
+from anyorder.training.learn_order import translation_order_task
 from anyorder.training.order_loss import RLConfig
-from anyorder.training.order_task import OrderTask
 from anyorder.training.translation_task import MaskingConfig, TranslationTask
 from tests.conftest import tiny
 
@@ -196,7 +196,9 @@ def test_an_order_learns_on_the_device(store: Store, algorithm: str, kind: str) 
     """Rollouts in half precision fill everything once, and the loss of what was seen has a gradient everywhere."""
     rl = RLConfig(algorithm=algorithm, sentences=16, rollouts=4)  # type: ignore[arg-type]
     model = tiny(store.vocabulary, hidden_size=128, num_heads=2)
-    task = OrderTask(store, model, ["de-en", "en-de"], PolicyConfig(kind, size=64, attention=1), rl, 1, compile=True)  # type: ignore[arg-type]
+    task = translation_order_task(
+        store, model, ["de-en", "en-de"], PolicyConfig(kind, size=64, attention=1), rl, 1, compile=True
+    )  # type: ignore[arg-type]
     task.learner.cuda()
     torch.nn.init.normal_(task.learner.policy.out, std=0.1)
     batch, _ = next(task.batches(Cursor(), 0, 0, 1))

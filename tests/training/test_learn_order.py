@@ -1,12 +1,8 @@
 """`anyorder learn-order`: whole runs, killed, resumed and shared, what they leave behind, and what they refuse."""
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,15 +11,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from anyorder.cli import main
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
 from anyorder.models.translation import TranslationModel
 from anyorder.orders.policy import PolicyConfig
 from anyorder.training.batches import Cursor
+from anyorder.training.learn_order import translation_order_task
 from anyorder.training.order_loss import RLConfig
-from anyorder.training.order_task import OrderTask
-from tests.conftest import run_cli, tiny
+from tests.conftest import tiny
+from tests.processes import Fork, run_two, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +39,10 @@ def command(store: Store, model: Path, out: Path, *more: object) -> list[object]
     ]  # fmt: skip
 
 
+def run(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
 def curve(out: Path) -> list[tuple[int, float, float]]:
     entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     return [(entry["step"], entry["reward"], entry["loss"]) for entry in entries if "loss" in entry]
@@ -53,23 +55,15 @@ def test_killed_and_resumed_it_learns_the_same(
 ) -> None:
     steps = 10
     more = ["--run.steps", steps, "--run.save-every", 1, "--run.validate-every", 4, "--rl.algorithm", algorithm]
-    assert run_cli(*command(store, model_folder, tmp_path / "unbroken", *more)).returncode == 0
-    broken, rng, kills = tmp_path / "broken", random.Random(2), 0
-    for target in sorted(rng.sample(range(2, steps - 2), 2)):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "anyorder", *map(str, command(store, model_folder, broken, *more, "--resume"))],
-            env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        log = broken / "log.jsonl"
-        while process.poll() is None and not (log.exists() and f'"step": {target},' in log.read_text()):
-            time.sleep(0.002)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.wait()
-    assert kills == 2
-    finished = run_cli(*command(store, model_folder, broken, *more, "--resume"))
-    assert finished.returncode == 0, finished.stderr
+    assert run(*command(store, model_folder, tmp_path / "unbroken", *more)) == 0
+    broken = tmp_path / "broken"
+    log = broken / "log.jsonl"
+    for target in sorted(random.Random(2).sample(range(2, steps - 2), 2)):
+        process = Fork(*command(store, model_folder, broken, *more, "--resume"))
+        wait_until(lambda step=target: log.exists() and f'"step": {step},' in log.read_text(), poll=0.002)  # type: ignore[misc]
+        process.send_signal(signal.SIGKILL)
+        assert process.wait().returncode == -signal.SIGKILL
+    assert run(*command(store, model_folder, broken, *more, "--resume")) == 0
     for name in ("model", "average", "optimizer"):
         ours, theirs = (
             load_file(next(out.glob("checkpoint-*")) / f"{name}.safetensors") for out in (broken, tmp_path / "unbroken")
@@ -86,9 +80,9 @@ def test_two_processes_learn_like_one(store: Store, model_folder: Path, tmp_path
     more = ["--run.steps", 12, "--run.batches-per-step", 2, "--run.save-every", 0, "--run.validate-every", 0]
     more += ["--rl.algorithm", "a2c", "--rl.rollouts", 1, "--rl.num-minibatches", 2]
     more += ["--policy.kind", "confidence"]
-    alone = run_cli(*command(store, model_folder, tmp_path / "one", *more))
-    both = run_cli(*command(store, model_folder, tmp_path / "two", *more), processes=2)
-    assert (alone.returncode, both.returncode) == (0, 0), both.stderr
+    assert run(*command(store, model_folder, tmp_path / "one", *more)) == 0
+    for process in run_two(*command(store, model_folder, tmp_path / "two", *more)):
+        assert process.returncode == 0, process.stderr
     one, two = np.array(curve(tmp_path / "one")), np.array(curve(tmp_path / "two"))
     assert one.shape == two.shape == (12, 3)
     assert np.abs(one - two).max() < 1e-4
@@ -99,8 +93,6 @@ def test_two_processes_learn_like_one(store: Store, model_folder: Path, tmp_path
 def test_the_result_is_used_by_name(
     store: Store, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from anyorder.cli import main
-
     more = ["--run.steps", 2, "--name", "default", "--rl.algorithm", "a2c", "--policy.kind", "hidden"]
     more += ["--rl.validation-orders", "left-to-right,easy-first:logp=1,negent=0.9"]
     assert main([str(part) for part in command(store, model_folder, tmp_path / "run", *more)]) == 0
@@ -162,8 +154,6 @@ def test_bad_input(
     more: list[object],
     message: str,
 ) -> None:
-    from anyorder.cli import main
-
     arguments = command(store, model_folder, tmp_path / "run", "--run.steps", 2, *more)
     assert main([str(part) for part in arguments]) == 2
     error = capsys.readouterr().err
@@ -177,18 +167,18 @@ def test_another_tokenizer_is_refused(store: Store, tmp_path: Path) -> None:
         {**{name: i for i, name in enumerate(("<s>", "</s>", "<pad>", "<unk>", "<mask>"))}, "a</w>": 5}, []
     )
     with pytest.raises(InputError, match="wrong vocabulary"):
-        OrderTask(store, tiny(words), ["de-en"], PolicyConfig(), RLConfig(), seed=1)
+        translation_order_task(store, tiny(words), ["de-en"], PolicyConfig(), RLConfig(), seed=1)
 
 
 def test_a_model_may_know_more_languages_than_the_store(store: Store) -> None:
     model = tiny(store.vocabulary)
     config = replace(model.config, languages=("fr", "de", "en"))
     model = TranslationModel(config, store.vocabulary).eval()
-    task = OrderTask(
+    task = translation_order_task(
         store, model, ["de-en", "en-de"], PolicyConfig("hidden"), RLConfig(sentences=8, rollouts=2), seed=1
     )
     batch, _ = next(task.batches(Cursor(), 0, 0, 1))
     assert set(batch.sentences.canvases.packed.languages.tolist()) == {1, 2}
     assert bool(task.minibatches(batch, torch.device("cpu"))[0]["rollouts"].returns.isfinite().all())
     with pytest.raises(InputError, match="unknown language of the store 'fr'"):
-        OrderTask(store, model, ["fr-en"], PolicyConfig("hidden"), RLConfig(), seed=1)
+        translation_order_task(store, model, ["fr-en"], PolicyConfig("hidden"), RLConfig(), seed=1)

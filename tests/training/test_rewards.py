@@ -283,7 +283,7 @@ def test_names(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "near"), [("blue", "bleu"), ("edit", "edit-distance"), ("chrF", "chrf")])
 def test_unknown_names(name: str, near: str) -> None:
-    known = "bleu, bleu-add-one, corpus-bleu, chrf, edit-distance, likelihood"
+    known = "bleu, bleu-add-one, corpus-bleu, chrf, edit-distance, likelihood, accuracy, exact-match"
     with pytest.raises(InputError) as error:
         make_reward(name, SMALL)
     assert str(error.value) == f"unknown reward '{name}': did you mean '{near}'? (known: {known})"

@@ -24,7 +24,7 @@ from anyorder.files import CHECKSUMS, lock_folder
 from anyorder.training.batches import Cursor
 from anyorder.training.checkpoint import RunState, load_latest, save_state
 from anyorder.training.run_folder import append_to_log, open_run_folder, truncate_log
-from tests.processes import start, wait_until
+from tests.processes import start_two, wait_until
 
 FINGERPRINT: dict[str, object] = {"seed": 1, "masking": {"weights": {}}}
 ODD = [None, True, -2, 10**30, 1.5, "1", [], [1], {"a": []}, "missing"]
@@ -272,14 +272,12 @@ def _no_space(*_: object) -> None:
 def test_one_of_two_processes_is_killed(store: Store, tmp_path: Path) -> None:
     """The other one ends at once, with one line, and nothing half-written is left."""
     arguments = command(store, tmp_path / "run", "--run.steps", 10**6, "--run.batches-per-step", 2)
-    port = str(29500 + os.getpid() % 2000)
-    launcher = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    main_process, other = (start(*arguments, **launcher, RANK=rank, LOCAL_RANK=rank) for rank in "01")
+    main_process, other = start_two(*arguments)
     wait_until(lambda: (tmp_path / "run" / "log.jsonl").exists())
     other.send_signal(signal.SIGKILL)
-    other.communicate(timeout=10)
-    _, error = main_process.communicate(timeout=10)
-    assert main_process.returncode == 2
-    assert "Traceback" not in error
-    assert error.splitlines()[-1].startswith("anyorder train: process 0 lost process 1 (")
+    assert other.wait(timeout=10).returncode == -signal.SIGKILL
+    ended = main_process.wait(timeout=10)
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("anyorder train: process 0 lost process 1 (")
     assert os.listdir(tmp_path / "run") == ["log.jsonl"]

@@ -9,8 +9,8 @@ from anyorder.data.prepare import prepare
 from anyorder.data.store import Split, Store
 from anyorder.errors import InputError
 from anyorder.orders.policy import PolicyConfig
+from anyorder.training.learn_order import translation_order_task
 from anyorder.training.order_loss import RLConfig
-from anyorder.training.order_task import OrderTask
 from anyorder.training.translation_task import MaskingConfig, TranslationTask
 from tests.conftest import tiny
 
@@ -48,7 +48,7 @@ def test_the_selection_split_is_used_where_there_is_one(
     masking = MaskingConfig(validation_sentences=4, validation_split=named)
     training = TranslationTask(store, model, masking, 1000, 1, fixed=False)
     rl = RLConfig(sentences=4, validation_sentences=4, validation_orders="", validation_split=named)
-    learning = OrderTask(store, model, ["de-en"], PolicyConfig(), rl, seed=1)
+    learning = translation_order_task(store, model, ["de-en"], PolicyConfig(), rl, seed=1)
     for task in (training, learning):
         scores = task.validate(task.learner)
         assert bool(scores) == (chosen != "none")
@@ -64,4 +64,4 @@ def test_the_dev_split_is_used_where_there_is_no_other(store: Store) -> None:
     with pytest.raises(InputError, match="unknown split 'selection'"):
         TranslationTask(store, model, MaskingConfig(validation_split="selection"), 1000, 1, fixed=False)
     with pytest.raises(InputError, match="unknown split 'devv': did you mean 'dev'"):
-        OrderTask(store, model, ["de-en"], PolicyConfig(), RLConfig(validation_split="devv"), seed=1)
+        translation_order_task(store, model, ["de-en"], PolicyConfig(), RLConfig(validation_split="devv"), seed=1)

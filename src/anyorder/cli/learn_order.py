@@ -2,19 +2,25 @@
 
 from pathlib import Path
 
+from anyorder.cli.common import several
+from anyorder.errors import InputError
 from anyorder.orders.policy import PolicyConfig
 from anyorder.progress import is_main_process
 from anyorder.training import learn_order as library
 from anyorder.training.config import TrainConfig
+from anyorder.training.learn_fill_order import learn_fill_order
 from anyorder.training.learn_order import LEARN_ORDER_RUN
 from anyorder.training.order_loss import RLConfig
 
 
 def learn_order(
     model: str,
-    data: Path,
     out: Path,
-    direction: str,
+    data: list[str] | str | None = None,
+    direction: str | None = None,
+    task: str | None = None,
+    text: Path | None = None,
+    mask_share: float = 0.5,
     policy: PolicyConfig = PolicyConfig(),  # noqa: B008 - frozen
     rl: RLConfig = RLConfig(),  # noqa: B008
     run: TrainConfig = LEARN_ORDER_RUN,
@@ -23,15 +29,21 @@ def learn_order(
 ) -> None:
     """Learn the generation order of a trained model.
 
-    The model stays as it is; a small network learns which position to fill next. Use the result wherever an order is
-    used: 'anyorder evaluate --orders margin,learned:OUT/order'. The same command runs on one CPU, one GPU, or under
-    'accelerate launch' / 'torchrun' on many. Ctrl-C stops it with a checkpoint.
+    It learns on translations (--data, --direction), on puzzles that are generated (--task), or on lines of text with
+    some of their tokens masked (--text). The model stays as it is; a small network learns which position to fill next.
+    Use the result wherever an order is used: 'anyorder evaluate --orders margin,learned:OUT/order'. The same command
+    runs on one CPU, one GPU, or under 'accelerate launch' / 'torchrun' on many. Ctrl-C stops it with a checkpoint.
 
     Args:
-        model: The trained model: a bundled one (de-en), a folder, or a hub id.
-        data: A store made by 'anyorder prepare' with this model's tokenizer.
+        model: The trained model: a bundled one (de-en, sudoku-4x4), a folder, or a hub id; hf:NAME is a masked model of
+            Transformers.
         out: The folder of the run: order/ (the best in validation), checkpoint-*/ (to resume from), log.jsonl.
-        direction: The direction to learn for, such as de-en; several, separated by commas, share one order.
+        data: A store made by 'anyorder prepare' with this model's tokenizer, or several.
+        direction: The direction to learn for, such as de-en; several, separated by commas, share one order. 'all' is
+            every direction that the data holds and the model translates.
+        task: Puzzles to learn on, such as sudoku-4x4, for a masked model of Transformers.
+        text: A file to learn on, one text a line, for a masked model of Transformers.
+        mask_share: The share of a text's tokens that is masked.
         policy: The network.
         rl: Algorithm, reward and data.
         run: How long and how fast to learn.
@@ -39,10 +51,27 @@ def learn_order(
             model's own order.
         resume: Continue the run in 'out' from its last checkpoint, if there is one.
     """
-    result = library.learn_order(model, data, out, direction, policy, rl, run, name=name, resume=resume)
+    if task is not None or text is not None:
+        if data is not None or direction is not None:
+            raise InputError("--data and --direction are for translation: leave them out with --task and --text")
+        result = learn_fill_order(model, out, task, text, mask_share, policy, rl, run, name=name, resume=resume)
+    elif data is None or direction is None:
+        raise InputError("give --data and --direction (translation), --task (puzzles) or --text to learn on")
+    else:
+        result = library.learn_order(model, several(data), out, direction, policy, rl, run, name=name, resume=resume)
     if not is_main_process():
         return
     if result.order.exists():
         print(f"order: {result.order}")
     if not result.finished:
         print(f"stopped at step {result.steps}; continue with --resume")
+
+
+learn_order.positionals = {  # type: ignore[attr-defined]
+    "--data": {
+        "nargs": "+",
+        "default": None,
+        "metavar": "STORE",
+        "help": "a store made by 'anyorder prepare' with this model's tokenizer, or several",
+    }
+}

@@ -22,6 +22,7 @@ def prepare(
     splits: dict[str, str] = {},  # noqa: B006 - never modified
     hold_out: str = "",
     vocabulary: int = 16_000,
+    vocabulary_alpha: float = 1.0,
     tokenizer: str | None = None,
     text: TextConfig = TextConfig(),  # noqa: B008 - frozen
     filters: FilterConfig = FilterConfig(),  # noqa: B008
@@ -38,11 +39,14 @@ def prepare(
         train: Training corpora, such as news=data/news.%.xz,data/train.%.gz@data/train.corpus.gz.
         dev: Development set, for validation while training.
         test: Test set.
-        mono: Monolingual corpora for pretraining; files of different languages need not be aligned.
+        mono: Monolingual corpora for pretraining; files of different languages need not be aligned, and a language may
+            have several or none.
         splits: Other splits by name, such as {test2014: data/newstest2014.%}.
         hold_out: New splits made of the last pairs of training corpora, such as selection=news:1000 (what 'train' and
             'learn-order' choose their checkpoint by); several, separated by commas, may name the same split.
         vocabulary: Size of the joint vocabulary to learn.
+        vocabulary_alpha: Below 1, rarer languages count for more when it is learned: a language with a share p of the
+            words gets one in proportion to p to this power (XLM: 0.5).
         tokenizer: Reuse a vocabulary instead of learning one: that of a tokenizer.json, a store or a model (a bundled
             one, a folder, a hub id).
         text: How lines become words.
@@ -63,6 +67,7 @@ def prepare(
         out,
         mono=parse_corpora(mono, codes),
         vocabulary=_vocabulary(tokenizer) if tokenizer else vocabulary,
+        vocabulary_alpha=vocabulary_alpha,
         text=text,
         filters=filters,
         hold_out=_amounts(hold_out),

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from anyorder.cli.common import several
 from anyorder.cli.train import show_result
 from anyorder.models.transformer import TransformerConfig
 from anyorder.training.config import TextTrainConfig
@@ -10,7 +11,7 @@ from anyorder.training.pretrain import pretrain_model
 
 
 def pretrain(
-    data: Path,
+    data: list[str] | str,
     out: Path,
     transformer: TransformerConfig = TransformerConfig(),  # noqa: B008 - frozen
     mlm: MLMConfig = MLMConfig(),  # noqa: B008
@@ -20,11 +21,11 @@ def pretrain(
 ) -> None:
     """Train a masked language model.
 
-    It learns from the store's monolingual text, or from both sides of its training pairs where it has none. Start a
+    It learns from a store's monolingual text, or from both sides of its training pairs where it has none. Start a
     translation model from the result with 'anyorder train --init RUN/model'.
 
     Args:
-        data: A store made by 'anyorder prepare'.
+        data: A store made by 'anyorder prepare', or several that share one vocabulary.
         out: The folder of the run: model/, checkpoint-*/ (to resume from), log.jsonl (curves).
         transformer: Size of the model.
         mlm: The objective.
@@ -32,4 +33,14 @@ def pretrain(
         init: A model to start from (a folder, a bundled name, a hub id).
         resume: Continue the run in 'out' from its last checkpoint, if there is one.
     """
-    show_result(pretrain_model(data, out, transformer, mlm, run, init, resume))
+    show_result(pretrain_model(several(data), out, transformer, mlm, run, init, resume))
+
+
+pretrain.positionals = {  # type: ignore[attr-defined]
+    "--data": {
+        "nargs": "+",
+        "required": True,
+        "metavar": "STORE",
+        "help": "a store made by 'anyorder prepare', or several that share one vocabulary",
+    }
+}

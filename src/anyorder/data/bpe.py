@@ -5,7 +5,7 @@ loaded into it; `vocabulary.py` does that. Nothing here knows about files or ids
 """
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 END_OF_WORD = "</w>"
@@ -14,6 +14,22 @@ END_OF_WORD = "</w>"
 def spell(word: str) -> list[str]:
     """The characters of a word, the last one carrying the end-of-word mark."""
     return [*word[:-1], word[-1] + END_OF_WORD]
+
+
+def balance_languages(by_language: Mapping[str, Mapping[str, int]], alpha: float) -> Counter[str]:
+    """How often each word counts when merges are learned for all languages together.
+
+    As in XLM (Lample & Conneau 2019, section 3.1) a language with a share p of all words gets one in proportion to
+    p^alpha: 1 leaves the counts as they are, 0 makes all languages equal. The largest keeps its counts. With 1 the
+    words of small languages are cut into many pieces.
+    """
+    totals = {language: sum(counts.values()) for language, counts in by_language.items()}
+    balanced: Counter[str] = Counter()
+    for language, counts in by_language.items():
+        scale = (max(totals.values()) / max(1, totals[language])) ** (1 - alpha)
+        for word, count in counts.items():
+            balanced[word] += round(scale * count)
+    return balanced
 
 
 def learn_merges(

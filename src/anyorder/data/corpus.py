@@ -59,20 +59,17 @@ def parse_corpora(spec: str, languages: Sequence[str]) -> list[Corpus]:
     return corpora
 
 
-def split_by_language(corpora: Sequence[Corpus], languages: Sequence[str]) -> dict[str, Corpus]:
-    """The monolingual corpus of each language that has one. Files of different languages need not be aligned."""
-    by_language: dict[str, Corpus] = {}
+def split_by_language(corpora: Sequence[Corpus], languages: Sequence[str]) -> dict[str, list[Corpus]]:
+    """The monolingual corpora of each language that has any. Files of different languages need not be aligned."""
+    by_language: dict[str, list[Corpus]] = {}
     for corpus in corpora:
         if corpus.labels:
             raise InputError(f"{corpus.labels}: labels go with parallel corpora only")
         if not any(file.exists() for file in corpus.files):
             raise InputError(f"{corpus.files[0]}: no such file, nor one for another language")
         for file, language in zip(corpus.files, languages, strict=True):
-            if not file.exists():
-                continue
-            if language in by_language:
-                raise InputError(f"two monolingual corpora for '{language}': join their files into one")
-            by_language[language] = Corpus(corpus.name, (file,))
+            if file.exists():
+                by_language.setdefault(language, []).append(Corpus(corpus.name, (file,)))
     return by_language
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from anyorder import progress
 from anyorder.data import store
+from anyorder.data.bpe import balance_languages
 from anyorder.data.corpus import Corpus, read_lines, split_by_language
 from anyorder.data.filters import ONLY_EMPTY, REASONS, EvaluationLines, FilterConfig, FilterReport, UsableLines
 from anyorder.data.packing import ranges
@@ -40,6 +41,7 @@ def prepare(
     *,
     mono: Sequence[Corpus] = (),
     vocabulary: Vocabulary | int = 16_000,
+    vocabulary_alpha: float = 1.0,
     text: TextConfig | None = None,
     filters: FilterConfig | None = None,
     hold_out: Mapping[str, Mapping[str, int]] | None = None,
@@ -56,6 +58,7 @@ def prepare(
         out: The folder to write; it must not exist.
         mono: Monolingual corpora for pretraining.
         vocabulary: A vocabulary to reuse, or the size of one to learn from the training and monolingual text.
+        vocabulary_alpha: Below 1, rarer languages count for more when it is learned; see `balance_languages`.
         text: How lines become words.
         filters: Which training pairs are kept.
         hold_out: New splits made of the last pairs of training corpora: `{"order": {"news": 5000}}`.
@@ -67,6 +70,7 @@ def prepare(
     check_number("workers", workers, at_least=1, at_most=MAX_WORKERS)
     if isinstance(vocabulary, int):
         check_number("vocabulary", vocabulary, at_least=1, at_most=MAX_VOCABULARY)
+    check_number("vocabulary_alpha", vocabulary_alpha, at_least=0, at_most=1)
     _check_split_names(splits, hold_out)
     if not splits and not mono:
         raise InputError("nothing to prepare: name at least one parallel or monolingual corpus")
@@ -81,16 +85,16 @@ def prepare(
         for name in sorted(splits, key=lambda split: split == "train"):
             lines = UsableLines(name, languages, splits[name], report, evaluation, is_evaluation=name != "train")
             tokenized[name] = _tokenize(pool, spool, lines, languages, text)
-        for language, corpus in monolingual.items():
+        for language, corpora in monolingual.items():
             split = f"{MONOLINGUAL}.{language}"
-            lines = UsableLines(split, (language,), [corpus], report, evaluation, is_evaluation=False)
+            lines = UsableLines(split, (language,), corpora, report, evaluation, is_evaluation=False)
             tokenized[lines.split] = _tokenize(pool, spool, lines, (language,), text)
         for name, words in tokenized.items():
             if words.lines == 0:
                 raise InputError(f"the split '{name}' is empty: its files hold no usable line")
 
         if not isinstance(vocabulary, Vocabulary):
-            vocabulary = _learn_vocabulary(tokenized, vocabulary)
+            vocabulary = _learn_vocabulary(tokenized, vocabulary, vocabulary_alpha)
         vocabulary.save(folder)
 
         dtype = np.dtype(np.uint16 if len(vocabulary) <= 1 << 16 else np.uint32)
@@ -116,7 +120,7 @@ def prepare(
                 }
                 _write(folder, split, words, encoded, pairs, parallel=True)
         shutil.rmtree(spool)
-        inputs = [file for corpus in chain(*splits.values(), monolingual.values()) for file in corpus.inputs]
+        inputs = [file for corpus in chain(*splits.values(), *monolingual.values()) for file in corpus.inputs]
         store.write_manifest(
             folder,
             languages,
@@ -155,7 +159,8 @@ class _TokenizedSplit:
     corpora: tuple[str, ...]
     corpus: np.ndarray
     """(lines,) uint8"""
-    counts: Counter[str]
+    counts: list[Counter[str]]
+    """Per language."""
 
     @property
     def lines(self) -> int:
@@ -176,7 +181,7 @@ def _tokenize(
     pool: Workers, spool: Path, lines: UsableLines, languages: tuple[str, ...], text: TextConfig
 ) -> _TokenizedSplit:
     """The first pass."""
-    counts: Counter[str] = Counter()
+    counts: list[Counter[str]] = [Counter() for _ in languages]
     files = [spool / f"{lines.split}.{language}" for language in languages]
     with progress.bar(f"tokenizing {lines.split}", unit="lines") as bar:
         outputs = [file.open("w", encoding="utf-8", newline="\n") for file in files]
@@ -184,7 +189,8 @@ def _tokenize(
             for columns, chunk_counts, size in pool.map(partial(_words_of, languages, text), lines):
                 for output, column in zip(outputs, columns, strict=True):
                     output.write(column)
-                counts.update(chunk_counts)
+                for total, column_counts in zip(counts, chunk_counts, strict=True):
+                    total.update(column_counts)
                 bar.advance(size)
         finally:
             for output in outputs:
@@ -192,10 +198,14 @@ def _tokenize(
     return _TokenizedSplit(languages, files, tuple(lines.corpora), np.array(lines.corpus_of, np.uint8), counts)
 
 
-def _learn_vocabulary(tokenized: Mapping[str, _TokenizedSplit], size: int) -> Vocabulary:
+def _learn_vocabulary(tokenized: Mapping[str, _TokenizedSplit], size: int, alpha: float) -> Vocabulary:
     """From training and monolingual text, or from everything where there is neither."""
     training = [words for name, words in tokenized.items() if name == "train" or _is_monolingual(name)]
-    counts = sum((words.counts for words in training or tokenized.values()), Counter())
+    by_language: dict[str, Counter[str]] = {}
+    for words in training or tokenized.values():
+        for language, language_counts in zip(words.languages, words.counts, strict=True):
+            by_language.setdefault(language, Counter()).update(language_counts)
+    counts = balance_languages(by_language, alpha)
     with progress.bar(f"learning a vocabulary of {size:,} from {len(counts):,} words"):
         return Vocabulary.learn(counts, size)
 
@@ -273,14 +283,13 @@ def _save(file: Path, array: np.ndarray) -> None:
 
 def _words_of(
     languages: tuple[str, ...], config: TextConfig, rows: list[tuple[str, ...]]
-) -> tuple[list[str], Counter[str], int]:
-    """First pass, in a worker: for each language its words, one line per row; and the counts of all words."""
-    columns = []
-    counts: Counter[str] = Counter()
+) -> tuple[list[str], list[Counter[str]], int]:
+    """First pass, in a worker: for each language its words, one line per row, and their counts."""
+    columns, counts = [], []
     for language, column in zip(languages, zip(*rows, strict=True), strict=True):
         text = _text(language, config)
         joined = "\n".join(text.words(line) for line in column) + "\n"
-        counts.update(joined.split())
+        counts.append(Counter(joined.split()))
         columns.append(joined)
     return columns, counts, len(rows)
 

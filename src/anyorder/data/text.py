@@ -101,7 +101,7 @@ def _jieba() -> Any:
     try:
         import jieba
     except ImportError:
-        raise InputError("Chinese needs jieba: pip install 'anyorder[zh]'") from None
+        raise InputError("Chinese needs the package jieba: pip install jieba") from None
     jieba.setLogLevel("ERROR")
     jieba.initialize()
     return jieba

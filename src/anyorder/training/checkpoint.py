@@ -11,7 +11,7 @@ Random numbers need no saving: those of every batch and epoch follow from the se
 import math
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -87,14 +87,21 @@ def load_latest(
     average: nn.Module,
     optimizer: torch.optim.Optimizer,
     fingerprint: dict[str, object],
+    defaults: Mapping[str, dict[str, object]] | None = None,
 ) -> RunState | None:
-    """Load the newest checkpoint of a run into these objects; None where there is none yet."""
+    """Load the newest checkpoint of a run into these objects; None where there is none yet.
+
+    defaults: By group of the fingerprint; settings that the checkpoint does not know had these values.
+    """
     found = checkpoints(out)
     if not found:
         return None
     folder = found[-1]
     with _way_out(found):
         state, saved_fingerprint = _read_state(folder)
+    for group, settings in (defaults or {}).items():
+        if isinstance(saved_fingerprint.get(group), dict):
+            saved_fingerprint[group] = {**settings, **saved_fingerprint[group]}
     if changed := describe_changes(saved_fingerprint, fingerprint):
         raise InputError(f"{folder}: cannot resume: {'; '.join(changed)}")
     with _way_out(found):

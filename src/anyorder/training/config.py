@@ -9,6 +9,7 @@ import torch
 
 from anyorder.device import resolve_device
 from anyorder.errors import InputError, check_number
+from anyorder.training.deepnorm import DeepNorm
 
 MAX_SEED = (1 << 32) - 1
 
@@ -96,6 +97,9 @@ class TextTrainConfig(TrainConfig):
     batch_tokens: int | None = None
     """Tokens in a batch, source, target and delimiters counted; chosen by the device if not given: 32,768 on CUDA,
     2,048 on the CPU."""
+    deepnorm: DeepNorm = "auto"
+    """Start a deep model near the identity and train the last matrix of every sublayer more slowly (DeepNorm, Wang et
+    al. 2022), so that it does not diverge; auto does so for more than 8 layers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from anyorder.data.store import Store
+import torch
+
+from anyorder.data.stores import Data, open_stores
 from anyorder.device import join_processes
 from anyorder.errors import InputError
 from anyorder.files import atomic_folder, check_writable, is_leftover
+from anyorder.models.base import SavedModel
 from anyorder.models.translation import TranslationModel
 from anyorder.orders.policy import PolicyConfig
 from anyorder.orders.storage import CONFIG, WEIGHTS
@@ -17,8 +20,9 @@ from anyorder.orders.storage import FOLDER as LEARNED_FOLDER
 from anyorder.progress import is_main_process
 from anyorder.training.config import TrainConfig, split_directions
 from anyorder.training.loop import run_training
+from anyorder.training.order_data import StoreOrderData
 from anyorder.training.order_loss import RLConfig
-from anyorder.training.order_task import FOLDER, OrderTask
+from anyorder.training.order_task import FOLDER, OrderTask, with_sizes
 from anyorder.training.rewards import TextReward, register_reward
 from anyorder.training.run_folder import check_run_folder
 
@@ -44,7 +48,7 @@ class LearnOrderResult:
 
 def learn_order(
     model: str | Path | TranslationModel,
-    data: str | Path | Store,
+    data: Data,
     out: str | Path,
     direction: str | Sequence[str],
     policy: PolicyConfig = PolicyConfig(),  # noqa: B008 - frozen
@@ -58,9 +62,10 @@ def learn_order(
 
     Args:
         model: The trained model: a bundled name, a folder, a hub id, or a loaded model.
-        data: A store that was prepared with this model's tokenizer.
+        data: A store that was prepared with this model's tokenizer, or several.
         out: The folder of the run: order/ (the best in validation), `checkpoint-*/` (to resume from), log.jsonl.
-        direction: The direction to learn for, such as `de-en`; several, or a list, share one order.
+        direction: The direction to learn for, such as `de-en`; several, or a list, share one order. `all` is every
+            direction that the data holds and the model translates.
         policy: The network.
         rl: Algorithm, reward and data.
         run: How long and how fast to learn.
@@ -74,15 +79,26 @@ def learn_order(
     run.check_length()
     device = run.resolve_device()
     check_run_folder(out, resume)
-    directions = split_directions(direction)
     loaded = model if isinstance(model, TranslationModel) else TranslationModel.from_pretrained(model)
+    stores = open_stores(data)
+    directions = split_directions(direction)
+    if directions == ["all"]:
+        directions = [one for one in stores.directions if one in loaded.config.directions]
     for each in directions:
         loaded.config.direction(each)
-    destination = _named_folder(loaded, name)
-    rl = _with_reward(rl, reward)
+    destination = named_folder(loaded, name)
+    rl = with_reward(rl, reward)
     join_processes(device)
-    store = data if isinstance(data, Store) else Store(Path(data))
-    task = OrderTask(store, loaded, directions, policy, rl, run.seed, compile=_compiles(run), device=device)
+    task = translation_order_task(
+        stores, loaded, directions, policy, rl, run.seed, compile=compiles_features(run), device=device
+    )
+    return run_order_task(task, run, out, destination, resume)
+
+
+def run_order_task(
+    task: OrderTask, run: TrainConfig, out: Path, destination: Path | None, resume: bool
+) -> LearnOrderResult:
+    """Learn an order into the folder of a run. destination: where else to put it, such as beside its model."""
     result = run_training(task, run, out, resume)
     order = out / FOLDER
     if destination and is_main_process() and order.exists():  # stopped early there may be none yet
@@ -92,7 +108,25 @@ def learn_order(
     return LearnOrderResult(order, result.scores, result.step, result.finished)
 
 
-def _named_folder(model: TranslationModel, name: str | None) -> Path | None:
+def translation_order_task(
+    data: Data,
+    model: TranslationModel,
+    directions: Sequence[str],
+    policy: PolicyConfig,
+    rl: RLConfig,
+    seed: int,
+    compile: bool = False,
+    device: torch.device | None = None,
+) -> OrderTask:
+    """Learn an order of translation: see `StoreOrderData` and `OrderTask`.
+
+    Sizes that `rl` leaves open depend on the device to train on, which is the model's if not given.
+    """
+    pairs = StoreOrderData(data, model, directions, with_sizes(rl, device or model.device))
+    return OrderTask(pairs, policy, pairs.rl, seed, compile)
+
+
+def named_folder(model: SavedModel, name: str | None) -> Path | None:
     """Where an order of that name lies beside the model."""
     if name is None:
         return None
@@ -107,7 +141,8 @@ def _named_folder(model: TranslationModel, name: str | None) -> Path | None:
     return folder
 
 
-def _with_reward(rl: RLConfig, reward: str | TextReward | None) -> RLConfig:
+def with_reward(rl: RLConfig, reward: str | TextReward | None) -> RLConfig:
+    """The config with this reward, by name or as a function, if there is one."""
     if reward is None:
         return rl
     if not isinstance(reward, str):
@@ -116,5 +151,6 @@ def _with_reward(rl: RLConfig, reward: str | TextReward | None) -> RLConfig:
     return replace(rl, reward=reward)
 
 
-def _compiles(run: TrainConfig) -> bool:
+def compiles_features(run: TrainConfig) -> bool:
+    """Whether the features are computed by compiled code."""
     return run.resolve_device().type == "cuda" and run.compile != "no"

@@ -25,7 +25,7 @@ from anyorder.training.checkpoint import STATE, RunState, checkpoints, describe_
 from anyorder.training.clock import Clock
 from anyorder.training.config import TrainConfig
 from anyorder.training.meter import Meter
-from anyorder.training.optimizer import make_optimizer, rate_factor, update_average
+from anyorder.training.optimizer import make_optimizer, rate_factor, set_rate, update_average
 from anyorder.training.run_folder import append_to_log, open_run_folder, truncate_log
 from anyorder.training.task import Task
 
@@ -68,7 +68,7 @@ class _Loop:
             )
         self.learner = task.learner.to(self.accelerator.device).train()
         self.average = deepcopy(self.learner).eval().requires_grad_(False)
-        self.optimizer = make_optimizer(self.learner, run, self.cuda)
+        self.optimizer = make_optimizer(self.learner, run, self.cuda, task.rate_scales())
         self.state = RunState(settings=self._settings())
         self.saved_step = -1
         """The step of the last checkpoint."""
@@ -161,9 +161,7 @@ class _Loop:
         per_process = run.batches_per_step // self.world
         batches = [next(source) for _ in range(per_process)]
         minibatches = [task.minibatches(batch, self.accelerator.device) for batch, _ in batches]
-        rate = run.learning_rate * rate_factor(run, state.step, done)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        set_rate(self.optimizer, run.learning_rate * rate_factor(run, state.step, done))
         for epoch in range(task.epochs):
             for of_each_batch in zip(*minibatches, strict=True):
                 for number, ((_, cursor), inputs) in enumerate(zip(batches, of_each_batch, strict=True)):
@@ -309,7 +307,8 @@ class _Loop:
         return {name: getattr(self.run, name) for name in names}
 
     def _resume(self) -> None:
-        loaded = load_latest(self.out, self.learner, self.average, self.optimizer, self._fingerprint())
+        fingerprint, defaults = self._fingerprint(), self.task.fingerprint_defaults()
+        loaded = load_latest(self.out, self.learner, self.average, self.optimizer, fingerprint, defaults)
         if loaded:
             self._check_cursor(loaded)
             self.state = loaded

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from accelerate import Accelerator
@@ -65,8 +66,9 @@ class Meter:
         return reading
 
 
+@cache
 def peak_flops(device: torch.device) -> float:
-    """What a large matrix product reaches on this device, in the precision of training."""
+    """What a large matrix product reaches on this device, in the precision of training. Measured once per process."""
     size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
     a = torch.randn(size, size, device=device, dtype=dtype)
     best = 0.0

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from anyorder.data.packing import pack
 from anyorder.data.store import Split, Store
+from anyorder.data.stores import Data, open_stores
 from anyorder.errors import InputError, check_number
 from anyorder.models.attention import FullAttention, QueryPositions, Segments
+from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import TranslationModel
 from anyorder.training.batches import (
     BatchRows,
@@ -26,6 +28,7 @@ from anyorder.training.batches import (
     shuffled,
     tail_lengths,
 )
+from anyorder.training.deepnorm import DeepNorm, use_deepnorm
 from anyorder.training.task import HostBatch, TextTask
 
 
@@ -74,29 +77,41 @@ class MLMLoss(nn.Module):
 
 
 class MLMTask(TextTask):
-    """Sentences of all languages of a store: its monolingual text, or both sides of its training pairs."""
+    """Sentences of all languages of one or several stores: monolingual text, or both sides of the training pairs."""
 
     reports = ("loss",)
 
     def __init__(
-        self, store: Store, model: TranslationModel, mlm: MLMConfig, batch_tokens: int, seed: int, fixed: bool
+        self,
+        data: Data,
+        model: TranslationModel,
+        mlm: MLMConfig,
+        batch_tokens: int,
+        seed: int,
+        fixed: bool,
+        deepnorm: DeepNorm = "auto",
     ):
+        stores = open_stores(data)
+        splits = [text_split(store) for store in stores]
         self.learner = model
         self.module = MLMLoss(model)
         # Nothing here trains it, and processes that wait for its gradients would wait forever.
         model.length.requires_grad_(False)
         model.config = replace(model.config, predicts_length=False)
-        split = text_split(store)
-        self._languages = [store.languages.index(language) for language in split.sides]
-        self._sides = list(split.sides.values())
+        self.deepnorm = use_deepnorm(deepnorm, model.config.transformer.num_layers)
+        sides = [(language, side) for split in splits for language, side in split.sides.items()]
+        self._languages = [model.config.languages.index(language) for language, _ in sides]
+        self._sides = [side for _, side in sides]
         self._side = np.repeat(np.arange(len(self._sides)), [len(side) for side in self._sides])
         self._sentence = np.concatenate([np.arange(len(side)) for side in self._sides])
         self._sizes = np.concatenate([side.lengths for side in self._sides]) + 2
         self._longest = int(self._sizes.max())
         room = min(batch_tokens, model.config.transformer.max_positions)
         if self._longest > room:
-            raise InputError(f"{store.path}: has sentences of {self._longest - 2} subwords, room is for {room - 2}")
-        store.check_ids(split, len(model.vocabulary))
+            where = ", ".join(str(store.path) for store in stores)
+            raise InputError(f"{where}: has sentences of {self._longest - 2} subwords, room is for {room - 2}")
+        for store, split in zip(stores, splits, strict=True):
+            store.check_ids(split, len(model.vocabulary))
         self._max_sentences = int(1.25 * batch_tokens / self._sizes.mean()) + 10
         self._mlm, self._batch_tokens, self._seed, self._fixed = mlm, batch_tokens, seed, fixed
 
@@ -155,7 +170,11 @@ class MLMTask(TextTask):
             "batch_tokens": self._batch_tokens,
             "transformer": asdict(self.learner.config.transformer),
             "mlm": asdict(self._mlm),
+            "deepnorm": self.deepnorm,
         }
+
+    def fingerprint_defaults(self) -> dict[str, dict[str, object]]:
+        return {"transformer": asdict(TransformerConfig()), "mlm": asdict(MLMConfig())}
 
 
 def text_split(store: Store) -> Split:

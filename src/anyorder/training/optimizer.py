@@ -1,17 +1,32 @@
 """AdamW, its learning rate over a run, and the moving average of the weights. Knows no objective."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 
 from anyorder.training.config import TrainConfig
 
 
-def make_optimizer(model: nn.Module, run: TrainConfig, cuda: bool) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices only."""
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    vectors = [p for p in model.parameters() if p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": run.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=run.learning_rate, betas=(0.9, 0.98), eps=1e-8, fused=cuda or None)
+def make_optimizer(
+    model: nn.Module, run: TrainConfig, cuda: bool, rate_scales: Mapping[nn.Parameter, float] | None = None
+) -> torch.optim.AdamW:
+    """AdamW with weight decay on matrices only. rate_scales: shares of the learning rate, 1 for all others."""
+    scales = rate_scales or {}
+    groups: dict[tuple[bool, float], list[nn.Parameter]] = {(True, 1.0): [], (False, 1.0): []}
+    for parameter in model.parameters():
+        groups.setdefault((parameter.dim() >= 2, scales.get(parameter, 1.0)), []).append(parameter)
+    settings = [
+        {"params": parameters, "weight_decay": run.weight_decay if is_matrix else 0.0, "rate_scale": scale}
+        for (is_matrix, scale), parameters in groups.items()
+    ]
+    return torch.optim.AdamW(settings, lr=run.learning_rate, betas=(0.9, 0.98), eps=1e-8, fused=cuda or None)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The learning rate from now on; a group of parameters with a share of it gets that share."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["rate_scale"]
 
 
 def rate_factor(run: TrainConfig, step: int, done: float) -> float:

@@ -25,7 +25,7 @@ other rollouts is most likely its error in this one.
 Nothing here knows text, batches or files.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -38,6 +38,8 @@ from anyorder.training.actor_critic import ActorCritic
 from anyorder.training.rewards import Outcome, Reward, check_reward
 from anyorder.training.rollout import Decisions, edge_fills
 
+AUTO = "auto"
+
 
 @dataclass(frozen=True)
 class RLConfig:
@@ -46,13 +48,16 @@ class RLConfig:
     algorithm: Literal["a2c", "ppo", "rloo"] = "rloo"
     """a2c: a value network as baseline (the paper). ppo: the same, several epochs (Mansimov et al. 2019). rloo: several
     rollouts of a sentence, each compared with the others."""
-    reward: str = "bleu"
-    """What a finished sentence earns, by name. bleu: sentence BLEU on subwords (the paper), smoothed as sacreBLEU does.
-    bleu-add-one: the same, smoothed as the paper's code does. corpus-bleu: what it contributes to the corpus BLEU of
-    its batch in words. chrf: sentence chrF. edit-distance: minus the edit distance to the reference. likelihood: the
-    mean likelihood of its tokens. Or the name of a registered reward."""
+    reward: str = "auto"
+    """What a finished sentence earns, by name. auto: bleu for translation, accuracy for what has one right answer.
+    bleu: sentence BLEU on subwords (the paper), smoothed as sacreBLEU does. bleu-add-one: the same, smoothed as the
+    paper's code does. corpus-bleu: what it contributes to the corpus BLEU of its batch in words. chrf: sentence chrF.
+    edit-distance: minus the edit distance to the reference. likelihood: the mean likelihood of its tokens. accuracy:
+    the share of positions that are right. exact-match: 1 if all are right, else 0. Or the name of a registered reward.
+    """
     each_step: Literal["auto", "yes", "no"] = "auto"
-    """Reward every step by what it changes, not only the finished sentence; auto does so for edit-distance."""
+    """Reward every step by what it changes, not only the finished sentence; auto does so for edit-distance and
+    accuracy."""
     sentences: int | None = None
     """Sentences in a batch; chosen by the device if not given: 256 on CUDA, 8 on the CPU."""
     rollouts: int = 0
@@ -82,7 +87,8 @@ class RLConfig:
     """The store's split to learn on, or several, separated by commas; auto is 'order' where there is one (text that the
     model was not trained on), else 'train'."""
     weights: dict[str, float] = field(default_factory=dict)
-    """How often a corpus's pairs come in an epoch, by name; 1 if not given."""
+    """How often a corpus's pairs come in an epoch, by name (CORPUS, or STORE/CORPUS such as ro-en/news); 1 if not
+    given."""
     min_length: int = 5
     """Only pairs with at least so many subwords on both sides."""
     max_length: int = 30
@@ -111,7 +117,8 @@ class RLConfig:
         check_number("clip_range", self.clip_range, above=0, below=1, config=RLConfig)
         check_number("min_length", self.min_length, at_least=2, config=RLConfig)  # one position leaves no choice
         check_number("max_length", self.max_length, at_least=self.min_length, config=RLConfig)
-        check_reward(self.reward)
+        if self.reward != AUTO:
+            check_reward(self.reward)
         if self.reward == "corpus-bleu" and self.each_step == "yes":
             raise InputError(
                 "corpus-bleu: rewards whole sentences only, so each_step cannot be yes", "reward", RLConfig
@@ -134,7 +141,11 @@ class RLConfig:
 
     @property
     def rewards_steps(self) -> bool:
-        return self.each_step == "yes" or (self.each_step == "auto" and self.reward == "edit-distance")
+        return self.each_step == "yes" or (self.each_step == "auto" and self.reward in ("edit-distance", "accuracy"))
+
+    def with_reward(self, reward: str) -> "RLConfig":
+        """The same with this reward where none was chosen."""
+        return replace(self, reward=reward) if self.reward == AUTO else self
 
 
 def step_rewards(reward: Reward, outcome: Outcome, each_step: bool) -> Tensor:

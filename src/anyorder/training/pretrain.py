@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from anyorder.data.store import Store
+from anyorder.data.stores import Data, open_stores
 from anyorder.device import join_processes
 from anyorder.models.transformer import TransformerConfig
 from anyorder.training.config import TextTrainConfig
@@ -14,7 +14,7 @@ from anyorder.training.translation_task import new_model
 
 
 def pretrain_model(
-    data: str | Path | Store,
+    data: Data,
     out: str | Path,
     transformer: TransformerConfig = TransformerConfig(),  # noqa: B008 - frozen
     mlm: MLMConfig = MLMConfig(),  # noqa: B008
@@ -24,10 +24,10 @@ def pretrain_model(
 ) -> TrainResult:
     """Train a masked language model, to start a translation model from.
 
-    It learns from the store's monolingual text, or from both sides of its training pairs where it has none.
+    It learns from a store's monolingual text, or from both sides of its training pairs where it has none.
 
     Args:
-        data: A prepared store.
+        data: A prepared store, or several that share one vocabulary.
         out: The folder of the run: model/, `checkpoint-*/` (to resume from), log.jsonl (curves).
         transformer: Size of the model.
         mlm: The objective.
@@ -40,9 +40,9 @@ def pretrain_model(
     device = run.resolve_device()
     check_run_folder(out, resume)
     join_processes(device)
-    store = data if isinstance(data, Store) else Store(Path(data))
-    model = new_model(store, transformer, init, run.seed)
-    batch_tokens = run.batch_tokens or default_batch_tokens(text_split(store), device)
-    task = MLMTask(store, model, mlm, batch_tokens, run.seed, fixed=device.type == "cuda")
+    stores = open_stores(data)
+    model = new_model(stores, transformer, init, run.seed, run.deepnorm)
+    batch_tokens = run.batch_tokens or max(default_batch_tokens(text_split(store), device) for store in stores)
+    task = MLMTask(stores, model, mlm, batch_tokens, run.seed, device.type == "cuda", run.deepnorm)
     result = run_training(task, run, out, resume)
     return TrainResult(out / "model", result.scores, result.step, result.finished)

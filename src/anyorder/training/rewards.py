@@ -149,13 +149,7 @@ class ScoredTexts(Reward):
         languages = outcome.languages.tolist()
         hypotheses = self._spell(outcome.ids, outcome.lengths, languages)
         references = self._spell(outcome.references, outcome.reference_lengths, languages)
-        scores = [float(score) for score in self._function(hypotheses, references)]
-        if len(scores) != len(hypotheses):
-            raise InputError(f"reward '{self.name}': gave {len(scores)} scores for {len(hypotheses)} sentences")
-        for hypothesis, score in zip(hypotheses, scores, strict=True):
-            if not math.isfinite(score):
-                raise InputError(f"reward '{self.name}': gave {score} for '{hypothesis}'")
-        return torch.tensor(scores, dtype=torch.float32, device=outcome.ids.device)
+        return score_texts(self.name, self._function, hypotheses, references).to(outcome.ids.device)
 
     def _spell(self, ids: Tensor, lengths: Tensor, languages: list[int]) -> list[str]:
         rows = zip(ids.tolist(), lengths.tolist(), languages, strict=True)
@@ -163,6 +157,17 @@ class ScoredTexts(Reward):
             (self._vocabulary.words(i for i in row[:length] if i != HOLE), language) for row, length, language in rows
         ]
         return [self._texts[language].sentence(spelled) for spelled, language in words]
+
+
+def score_texts(name: str, function: TextReward, hypotheses: list[str], references: list[str]) -> Tensor:
+    """(N,) float32 scores of a user's function; an `InputError` if they are not one finite number a text."""
+    scores = [float(score) for score in function(hypotheses, references)]
+    if len(scores) != len(hypotheses):
+        raise InputError(f"reward '{name}': gave {len(scores)} scores for {len(hypotheses)} sentences")
+    for hypothesis, score in zip(hypotheses, scores, strict=True):
+        if not math.isfinite(score):
+            raise InputError(f"reward '{name}': gave {score} for '{hypothesis}'")
+    return torch.tensor(scores, dtype=torch.float32)
 
 
 @register_reward("bleu")
@@ -338,3 +343,33 @@ class Likelihood(Reward):
     def final(self, outcome: Outcome) -> Tensor:
         total = outcome.logprobs.float().masked_fill(~outcome.inside, 0).sum(1)
         return (total / outcome.lengths.clamp(min=1)).exp()
+
+
+@register_reward("accuracy")
+class Accuracy(Reward):
+    """The share of the positions to fill that hold the reference's token; each step is worth what it adds to that."""
+
+    name = "accuracy"
+
+    def final(self, outcome: Outcome) -> Tensor:
+        to_fill = (outcome.steps > 0) & outcome.inside
+        return (_equal(outcome) & to_fill).sum(1) / to_fill.sum(1).clamp(min=1)
+
+
+@register_reward("exact-match")
+class ExactMatch(Reward):
+    """1 if every position holds the reference's token, else 0."""
+
+    name = "exact-match"
+
+    def final(self, outcome: Outcome) -> Tensor:
+        same_length = outcome.lengths == outcome.reference_lengths
+        return ((_equal(outcome) | ~outcome.inside).all(1) & same_length).float()
+
+
+def _equal(outcome: Outcome) -> Tensor:
+    """(N, T) bool: the position holds the reference's token."""
+    width = min(outcome.ids.shape[1], outcome.references.shape[1])
+    equal = torch.zeros_like(outcome.ids, dtype=torch.bool)
+    equal[:, :width] = outcome.ids[:, :width] == outcome.references[:, :width]
+    return equal & length_mask(outcome.reference_lengths, outcome.ids.shape[1])

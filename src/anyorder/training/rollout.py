@@ -15,7 +15,7 @@ from anyorder.decoding.engine import run_decoding
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import DecodeBatch
 from anyorder.models.attention import Segments, to_device
-from anyorder.models.translation import TranslationModel
+from anyorder.models.base import Model
 from anyorder.orders.base import Order, State
 from anyorder.orders.features import PolicyInputs
 from anyorder.orders.fixed import hash_uniform
@@ -125,7 +125,8 @@ class SamplingOrder(Order):
     def decisions(self, steps: Tensor, lengths: Tensor) -> Decisions:
         """All decisions. steps: (N, T) when each position was filled, by the engine that asked for the scores."""
         width = steps.shape[1]
-        position_at = steps.masked_fill(~length_mask(lengths, width), width + 1).argsort(dim=1)
+        was_masked = length_mask(lengths, width) & (steps > 0)  # what was given is never chosen
+        position_at = steps.masked_fill(~was_masked, width + 1).argsort(dim=1)
         counts = np.array([len(record.counts) for record in self._records])
         openings = [record.opening for record in self._records if record.opening is not None]
         references = [record.reference for record in self._records if record.reference is not None]
@@ -150,7 +151,7 @@ class SamplingOrder(Order):
 
 
 def roll_out(
-    model: TranslationModel,
+    model: Model,
     batch: DecodeBatch,
     sampler: SamplingOrder,
     references: np.ndarray,

@@ -13,6 +13,7 @@ from torch import nn
 from anyorder.models.attention import to_device
 from anyorder.models.translation import TranslationModel
 from anyorder.training.batches import Cursor
+from anyorder.training.deepnorm import branch_rates
 
 Batch = TypeVar("Batch")
 
@@ -75,9 +76,20 @@ class Task(ABC, Generic[Batch]):
     def save(self, average: nn.Module, out: Path) -> None:
         """Write what was learned into the folder of the run."""
 
+    def rate_scales(self) -> dict[nn.Parameter, float]:
+        """The share of the learning rate of every parameter that has not the whole."""
+        return {}
+
     @abstractmethod
     def fingerprint(self) -> dict[str, object]:
         """What must be the same when a run is resumed."""
+
+    def fingerprint_defaults(self) -> dict[str, dict[str, object]]:
+        """The configs in the fingerprint as they are if nothing is set.
+
+        A run from before a setting existed counts as one with its default.
+        """
+        return {}
 
 
 @dataclass(frozen=True)
@@ -100,6 +112,8 @@ class TextTask(Task[HostBatch]):
     """A model that learns from text."""
 
     learner: TranslationModel
+    deepnorm: bool = False
+    """Whether it learns as a deep model, see `deepnorm.py`."""
     unit = "tokens"
     shown = ("loss",)
     folder = "model"
@@ -110,6 +124,9 @@ class TextTask(Task[HostBatch]):
 
     def cost(self, batch: HostBatch) -> tuple[int, float]:
         return batch.tokens, training_flops(self.learner, batch.tokens, batch.predicted)
+
+    def rate_scales(self) -> dict[nn.Parameter, float]:
+        return branch_rates(self.learner.transformer) if self.deepnorm else {}
 
     def save(self, average: nn.Module, out: Path) -> None:
         assert isinstance(average, TranslationModel)

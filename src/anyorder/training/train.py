@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from anyorder.data.store import Split, Store
+from anyorder.data.store import Split
+from anyorder.data.stores import Data, open_stores
 from anyorder.device import join_processes
 from anyorder.models.transformer import TransformerConfig
 from anyorder.training.config import TextTrainConfig, choose_by_device, split_directions
@@ -32,7 +33,7 @@ class TrainResult:
 
 
 def train_model(
-    data: str | Path | Store,
+    data: Data,
     out: str | Path,
     transformer: TransformerConfig = TransformerConfig(),  # noqa: B008 - frozen
     masking: MaskingConfig = MaskingConfig(),  # noqa: B008
@@ -44,25 +45,33 @@ def train_model(
     """Train an undirected translation model, all directions at once.
 
     Args:
-        data: A prepared store.
+        data: A prepared store, or several that share one vocabulary, each with two languages: the model then translates
+            between the languages of each, and a batch mixes their pairs.
         out: The folder of the run: model/ (to translate with), `checkpoint-*/` (to resume from), log.jsonl (curves).
         transformer: Size of the model.
         masking: The objective and its data.
         run: How long and how fast to train.
         init: A model to start from (a folder, a bundled name, a hub id), such as a pretrained one.
         resume: Continue the run in `out` from its last checkpoint, if there is one.
-        directions: The directions to learn, such as `de-en`; every one of the store's if there are none.
+        directions: The directions to learn, such as `de-en`; every one of the stores' if there are none.
     """
     out = Path(out)
     run.check_length()
     device = run.resolve_device()
     check_run_folder(out, resume)
     join_processes(device)
-    store = data if isinstance(data, Store) else Store(Path(data))
-    model = new_model(store, transformer, init, run.seed)
-    batch_tokens = run.batch_tokens or default_batch_tokens(store.split("train"), device)
+    stores = open_stores(data)
+    model = new_model(stores, transformer, init, run.seed, run.deepnorm)
+    batch_tokens = run.batch_tokens or max(default_batch_tokens(store.split("train"), device) for store in stores)
     task = TranslationTask(
-        store, model, masking, batch_tokens, run.seed, device.type == "cuda", split_directions(directions)
+        stores,
+        model,
+        masking,
+        batch_tokens,
+        run.seed,
+        fixed=device.type == "cuda",
+        directions=split_directions(directions),
+        deepnorm=run.deepnorm,
     )
     result = run_training(task, run, out, resume)
     return TrainResult(out / "model", result.scores, result.step, result.finished)

@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.data.packing import pack
-from anyorder.data.store import Store
-from anyorder.errors import InputError, check_number, unknown
+from anyorder.data.stores import Data, open_stores
+from anyorder.errors import InputError, check_number
 from anyorder.models.attention import AttentionPattern, FullAttention, QueryPositions, Segments, SourceIsolated
 from anyorder.models.length import LengthTable, offset_class, pool
 from anyorder.models.transformer import TransformerConfig
@@ -33,11 +32,12 @@ from anyorder.training.batches import (
     sample_mask,
     shuffled,
     tail_lengths,
-    weights_by_corpus,
 )
 from anyorder.training.config import choose_by_device
+from anyorder.training.deepnorm import DeepNorm, scale_branches, use_deepnorm
 from anyorder.training.task import HostBatch, TextTask
-from anyorder.training.validation import ValidationSet, validation_split
+from anyorder.training.translation_pairs import TranslationPairs
+from anyorder.training.validation import describe_splits, validation_sets, validation_splits
 
 _BY_PAIR = ("source_length", "target_language", "length_class")
 
@@ -49,7 +49,14 @@ class MaskingConfig:
     label_smoothing: float = 0.1
     """Probability that the labels share with all tokens that a target can hold: special tokens get none of it."""
     weights: dict[str, float] = field(default_factory=dict)
-    """How often a corpus's pairs come in an epoch, by name; 1 if not given."""
+    """How often a corpus's pairs come in an epoch, by name (CORPUS, or STORE/CORPUS such as ro-en/news); 1 if not
+    given."""
+    only_into: dict[str, str] = field(default_factory=dict)
+    """Corpora, named as in weights, that are learned in one direction only, and the language that it leads to: the real
+    side of text whose other side a machine translated."""
+    shifted: float = 0.0
+    """Share of the pairs whose positions are shifted to the right, so that the model also learns positions behind its
+    longest training sentence."""
     validation_sentences: int | None = None
     """Sentences that validation translates, in each direction; chosen by the device if not given: 500 on CUDA, 50 on
     the CPU."""
@@ -61,6 +68,7 @@ class MaskingConfig:
 
     def __post_init__(self) -> None:
         check_number("label_smoothing", self.label_smoothing, at_least=0, below=1, config=MaskingConfig)
+        check_number("shifted", self.shifted, at_least=0, at_most=1, config=MaskingConfig)
         check_number("validation_sentences", self.validation_sentences, at_least=1, config=MaskingConfig)
         check_number("validation_length", self.validation_length, at_least=0, config=MaskingConfig)
 
@@ -121,89 +129,73 @@ def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float, fir
 
 
 class TranslationTask(TextTask):
-    """Masked translation on a store's `train` split.
+    """Masked translation on the `train` splits of one or several stores.
 
     Args:
-        store: The text.
+        data: The text: stores of two languages each.
         model: What learns.
         masking: The objective and its data.
         batch_tokens: Tokens in a batch.
         seed: Seed of the batches.
         fixed: Whether all batches have the same shapes, for CUDA.
-        directions: The directions to learn, such as `de-en`; every one of the store's if there are none.
+        directions: The directions to learn, such as `de-en`; every one of the stores' if there are none.
+        deepnorm: Whether the model learns as a deep one, see `TextTrainConfig`.
     """
 
     reports = ("loss", "length loss")
 
     def __init__(
         self,
-        store: Store,
+        data: Data,
         model: TranslationModel,
         masking: MaskingConfig,
         batch_tokens: int,
         seed: int,
         fixed: bool,
         directions: Sequence[str] = (),
+        deepnorm: DeepNorm = "auto",
     ):
-        masking = replace(
-            with_sizes(masking, fixed), validation_split=validation_split(store, masking.validation_split)
-        )
+        stores = open_stores(data)
+        splits = validation_splits(stores, masking.validation_split)
+        masking = replace(with_sizes(masking, fixed), validation_split=describe_splits(stores, splits))
         self.learner = model
         self.module = TranslationLoss(model, masking.label_smoothing)
-        self._split = store.split("train")
         self._masking = masking
         self._batch_tokens = batch_tokens
         self._seed = seed
         self._fixed = fixed
-        if not self._split.parallel:
-            raise InputError(f"{store.path}: the split 'train' is not parallel")
-        self._languages = list(store.languages)
-        self._sides = [self._split.sides[language] for language in self._languages]
-        lengths = np.stack([side.lengths for side in self._sides])
-        longest, room = int(lengths.max()), model.max_length
-        if longest > room:
-            raise InputError(
-                f"{store.path}: has sentences of {longest} subwords, the model has room for {room}; "
-                f"raise max_positions to {longest + 2} or prepare the data with max_length {room}"
-            )
-        store.check_ids(self._split, len(model.vocabulary))
-        if len(self._languages) != 2:
-            raise InputError(f"{store.path}: masked translation needs two languages, found {len(self._languages)}")
-        self._directions = _directions(self._languages, directions)
-        self._target_sides = np.array(sorted(self._languages.index(to) for _, to in self._directions.values()))
-        self._pair_sizes = lengths.sum(0) + 4
-        self._longest = int(self._pair_sizes.max())
+        self.deepnorm = use_deepnorm(deepnorm, model.config.transformer.num_layers)
+        self._pairs = TranslationPairs(stores, model, directions, masking.weights, masking.only_into)
+        self._directions = self._pairs.directions
+        self._longest = int(self._pairs.sizes.max())
         # Hardly ever reached, and a bound keeps the tables of a batch of fixed shape short.
-        self._max_pairs = int(1.25 * batch_tokens / self._pair_sizes.mean()) + 10
+        self._max_pairs = int(1.25 * batch_tokens / self._pairs.sizes.mean()) + 10
         if self._longest > batch_tokens:
             raise InputError(f"a pair has {self._longest} tokens, more than a batch of {batch_tokens} can hold")
-        self._weights = weights_by_corpus(self._split.corpora, np.asarray(self._split.corpus), masking.weights)
-        self._validation = None
-        if masking.validation_split in store:
-            assert masking.validation_sentences is not None
-            self._validation = ValidationSet(
-                store, masking.validation_split, masking.validation_sentences, masking.validation_length, room
-            )
-            self._validation.check(*self._languages)
-        self._record_directions(dict(zip(self._languages, lengths, strict=True)))
+        assert masking.validation_sentences is not None
+        self._validation = validation_sets(
+            stores, splits, self._directions, masking.validation_sentences, masking.validation_length, model.max_length
+        )
+        self._record_directions()
 
-    def _record_directions(self, lengths: dict[str, np.ndarray]) -> None:
-        """The model's config and its table of lengths name the directions it learns. lengths: by language, (pairs,)."""
+    def _record_directions(self) -> None:
+        """The model's config and its table of lengths name the directions it learns."""
         model, directions = self.learner, self._directions
-        is_all = len(directions) == len(_directions(self._languages, ()))
+        languages = len(model.config.languages)
+        is_all = len(directions) == languages * (languages - 1)
         model.config = replace(model.config, trained_directions=() if is_all else tuple(directions))
         known = model.length_table.seen if model.length_table else {}
-        new = {name: (lengths[a], lengths[b]) for name, (a, b) in directions.items() if name not in known}
+        new = {name: self._pairs.lengths(name) for name in directions if name not in known}
         kept = {name: known[name] for name in directions if name in known}
         model.length_table = LengthTable(kept | LengthTable.count(new).seen)
 
     def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[HostBatch, Cursor]]:
-        pairs = np.arange(len(self._split))
+        pairs = np.arange(len(self._pairs))
 
         def epoch_rows(epoch: int) -> np.ndarray:
-            return shuffled(pairs, self._weights, random_for(self._seed, "epoch", epoch))
+            return shuffled(pairs, self._pairs.weights, random_for(self._seed, "epoch", epoch))
 
-        sizes = self._pair_sizes.__getitem__
+        sizes = self._pairs.sizes.__getitem__
         for rows, behind in iter_batches(
             cursor, epoch_rows, sizes, self._batch_tokens, self._max_pairs, self._seed, first, rank, world
         ):
@@ -212,13 +204,13 @@ class TranslationTask(TextTask):
     def _build(self, batch: BatchRows) -> HostBatch:
         vocabulary = self.learner.vocabulary
         pairs = len(batch.rows)
-        target = self._target_sides[batch.random.integers(0, len(self._target_sides), pairs)]
-        side = np.stack([1 - target, target], axis=1).reshape(-1)
-        row = pack(self._sides, side, np.repeat(batch.rows, 2), side, vocabulary.eos)
+        directed = self._pairs.pack(batch)
+        row = directed.packed
         half_sizes = row.sizes
         pair_sizes = half_sizes.reshape(-1, 2).sum(1)
         target_lengths = half_sizes[1::2] - 2
         half_of = np.repeat(np.arange(2 * pairs), half_sizes)
+        positions = row.positions + self._shifts(half_sizes, batch.random)[half_of // 2]
         is_target = half_of % 2 == 1
         inner = row.inner
         target_tokens = inner[is_target[inner]]
@@ -229,14 +221,14 @@ class TranslationTask(TextTask):
         per_pair = np.bincount(half_of[masked] // 2, minlength=pairs)
         arrays = {
             "tokens": tokens,
-            "positions": row.positions,
+            "positions": positions,
             "languages": row.languages,
             "is_target": is_target,
             "pair_of": half_of // 2,
             "masked": masked,
             "labels": labels,
             "source_length": half_sizes[::2] - 2,
-            "target_language": target,
+            "target_language": directed.target_language,
             "length_class": offset_class(half_sizes[::2] - 2, target_lengths),
         }
         lengths = {"pair": pair_sizes, "half": half_sizes, "masked": per_pair}
@@ -245,6 +237,14 @@ class TranslationTask(TextTask):
                 arrays[f"{name}_cu_seqlens"] = padded_cu_seqlens(sizes, len(sizes))
             return HostBatch(arrays, self._longest, lengths, len(tokens), len(labels))
         return self._pad(arrays, lengths)
+
+    def _shifts(self, half_sizes: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """(pairs,) how far each pair's positions are shifted to the right; up to where the model has no more room."""
+        pairs = len(half_sizes) // 2
+        if not self._masking.shifted:
+            return np.zeros(pairs, np.int64)
+        room = self.learner.config.transformer.max_positions - half_sizes.reshape(-1, 2).max(1)
+        return np.where(random.random(pairs) < self._masking.shifted, random.integers(0, room + 1), 0)
 
     def _pad(self, arrays: dict[str, np.ndarray], lengths: dict[str, np.ndarray]) -> HostBatch:
         """The same batch in shapes that never change, so that the loss is compiled once.
@@ -273,42 +273,34 @@ class TranslationTask(TextTask):
 
     def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
         """BLEU of left-to-right decoding with gold lengths, in every direction."""
-        if self._validation is None:
-            return {}
         model, order = _for_inference(average), make_order("left-to-right")
         return {
-            f"bleu {direction}": self._validation.evaluate(model, order, direction).bleu
-            for direction in self._directions
+            f"bleu {direction}": validation.evaluate(model, order, direction).score
+            for direction, validation in self._validation.items()
         }
 
     def validation_passes(self, quick: bool = False) -> int:
-        return len(self._directions)
+        return max(1, len(self._validation))
 
     def estimate_pass_seconds(self, average: nn.Module) -> float:
-        if self._validation is None:
-            return 0.0
-        direction = next(iter(self._directions))
-        return self._validation.estimate_seconds(_for_inference(average), make_order("left-to-right"), direction)
+        for direction, validation in self._validation.items():
+            return validation.estimate_seconds(_for_inference(average), make_order("left-to-right"), direction)
+        return 0.0
 
     def fingerprint(self) -> dict[str, object]:
         return {
             "objective": "translation",
             "vocabulary": self.learner.vocabulary.fingerprint,
-            "pairs": len(self._split),
-            "directions": list(self._directions),
+            "pairs": len(self._pairs),
+            "directions": self._directions,
             "batch_tokens": self._batch_tokens,
             "transformer": asdict(self.learner.config.transformer),
             "masking": asdict(self._masking),
+            "deepnorm": self.deepnorm,
         }
 
-
-def _directions(languages: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Source and target of each of these directions, always in the same sequence; of all if no name is given."""
-    known = {f"{a}-{b}": (a, b) for a in languages for b in languages if a != b}
-    for name in names:
-        if name not in known:
-            raise unknown("direction", name, known)
-    return {name: pair for name, pair in known.items() if not names or name in names}
+    def fingerprint_defaults(self) -> dict[str, dict[str, object]]:
+        return {"transformer": asdict(TransformerConfig()), "masking": asdict(with_sizes(MaskingConfig(), self._fixed))}
 
 
 def with_sizes(masking: MaskingConfig, cuda: bool) -> MaskingConfig:
@@ -323,20 +315,31 @@ def _for_inference(average: nn.Module) -> TranslationModel:
     return deepcopy(average).to(torch.bfloat16) if average.device.type == "cuda" else average
 
 
-def new_model(store: Store, transformer: TransformerConfig, init: str | Path | None, seed: int) -> TranslationModel:
-    """A new model for a store, or the one to start from, which brings its own `TransformerConfig`."""
+def new_model(
+    data: Data, transformer: TransformerConfig, init: str | Path | None, seed: int, deepnorm: DeepNorm = "auto"
+) -> TranslationModel:
+    """A new model for the languages of one or several stores, or the one to start from, which brings its own
+    `TransformerConfig`.
+
+    deepnorm: Whether a new model starts as a deep one, see `TextTrainConfig`.
+    """
+    stores = open_stores(data)
+    where = ", ".join(str(store.path) for store in stores)
     if init is None:
         torch.manual_seed(seed)
-        config = ModelConfig(transformer, len(store.vocabulary), store.languages, store.text)
-        return TranslationModel(config, store.vocabulary)
+        config = ModelConfig(transformer, len(stores.vocabulary), stores.languages, stores.text)
+        model = TranslationModel(config, stores.vocabulary)
+        if use_deepnorm(deepnorm, transformer.num_layers):
+            scale_branches(model.transformer)
+        return model
     model = TranslationModel.from_pretrained(init)
-    if model.vocabulary.fingerprint != store.vocabulary.fingerprint:
+    if model.vocabulary.fingerprint != stores.vocabulary.fingerprint:
         raise InputError(
-            f"wrong vocabulary: {store.path} has {store.vocabulary.fingerprint}, "
+            f"wrong vocabulary: {where} has {stores.vocabulary.fingerprint}, "
             f"{init} was trained with {model.vocabulary.fingerprint}; prepare the data with the tokenizer of {init}"
         )
-    if model.config.languages != store.languages:
-        raise InputError(f"{init} knows {model.config.languages}, {store.path} holds {store.languages}")
+    if not set(stores.languages) <= set(model.config.languages):
+        raise InputError(f"{init} knows {model.config.languages}, {where} holds {stores.languages}")
     if transformer not in (TransformerConfig(), model.config.transformer):
         raise InputError(f"cannot be set: {init} has its own, {model.config.transformer}", "transformer")
     model.config = replace(model.config, predicts_length=True)

@@ -1,20 +1,24 @@
 """Validation: some sentences of a split, translated with gold lengths and scored. Knows no objective.
 
+Every direction is validated on its own store, in the BLEU that evaluations of its target language print.
+
 The split `selection` is for this alone: what chooses a checkpoint should not be reported as a result, so the dev split
 is then left alone.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from anyorder.data.store import Store
-from anyorder.data.subwords import join_subwords
+from anyorder.data.stores import Stores
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.sentence import Sentence
 from anyorder.errors import InputError, unknown
 from anyorder.evaluation.bleu import corpus_bleu
+from anyorder.evaluation.scorers import MosesScorer, SacreBLEUScorer, Scorer, default_tokenizer
 from anyorder.models.translation import TranslationModel
 from anyorder.orders import Order
 from anyorder.translator import Translator
@@ -27,23 +31,59 @@ SPLITS = ("selection", "dev")
 """Where the sentences come from if no split is named: the first that the store has."""
 
 
-def validation_split(store: Store, name: str) -> str:
-    """The split to validate on: the one that is named, or for `auto` the first of `SPLITS`; `none` if there is none."""
+def validation_splits(stores: Stores, name: str) -> list[str]:
+    """The split of each store to validate on.
+
+    It is the one that is named, or for `auto` the first of `SPLITS`; `none` if there is none.
+    """
     if name == "auto":
-        return next((split for split in SPLITS if split in store), "none")
-    if name != "none" and name not in store:
-        raise unknown("split", name, store.split_names)
-    return name
+        return [next((split for split in SPLITS if split in store), "none") for store in stores]
+    for store in stores:
+        if name != "none" and name not in store:
+            raise unknown("split", name, store.split_names)
+    return [name] * len(stores)
+
+
+def describe_splits(stores: Stores, splits: Sequence[str]) -> str:
+    """One name where all stores have the same, else all of them: `de-en=selection,ro-en=dev`."""
+    if len(set(splits)) == 1:
+        return splits[0]
+    return ",".join(f"{'-'.join(store.languages)}={split}" for store, split in zip(stores, splits, strict=True))
 
 
 @dataclass(frozen=True)
 class ValidationResult:
     """How an order did."""
 
-    bleu: float
-    """Of the words."""
+    score: float
+    """BLEU on the tokens of `default_tokenizer`."""
     steps: list[np.ndarray]
     """(length,) the step, from 1, at which each position was filled; one array a sentence."""
+
+
+def validation_sets(
+    stores: Stores, splits: Sequence[str], directions: Sequence[str], sentences: int, max_length: int, room: int
+) -> dict[str, "ValidationSet"]:
+    """For every direction whose store has a split to validate on, the sentences of that split.
+
+    Args:
+        stores: Hold the directions.
+        splits: The split of each store.
+        directions: Such as `de-en`.
+        sentences: See `ValidationSet`.
+        max_length: See `ValidationSet`.
+        room: See `ValidationSet`.
+    """
+    by_store = {
+        number: ValidationSet(store, split, sentences, max_length, room)
+        for number, (store, split) in enumerate(zip(stores, splits, strict=True))
+        if split in store
+    }
+    store_of = stores.directions
+    sets = {direction: by_store[store_of[direction]] for direction in directions if store_of[direction] in by_store}
+    for direction, validation in sets.items():
+        validation.check(*direction.split("-"))
+    return sets
 
 
 class ValidationSet:
@@ -100,6 +140,14 @@ class ValidationSet:
         )
         config = DecodingConfig(order=order, schedule="one", length="gold")
         trajectories = list(Translator(model).decode(sentences, direction, config))
-        hypotheses = [" ".join(join_subwords(trajectory.tokens)[0]) for trajectory in trajectories]
-        bleu = corpus_bleu(hypotheses, [" ".join(words(target[i])) for i in rows])
-        return ValidationResult(bleu, [np.array(trajectory.steps) for trajectory in trajectories])
+        scorer, references = _references(model, direction, [target[i] for i in rows])
+        score = corpus_bleu(scorer.hypotheses(trajectories), references, scorer.metric())
+        return ValidationResult(score, [np.array(trajectory.steps) for trajectory in trajectories])
+
+
+def _references(model: TranslationModel, direction: str, ids: Sequence[np.ndarray]) -> tuple[Scorer, list[str]]:
+    """How a direction is scored, and its references as that scorer's metric takes them."""
+    tokenizer = default_tokenizer(model.languages(direction)[1])
+    if tokenizer != "moses":
+        return SacreBLEUScorer(tokenizer), [model.to_text(one, direction) for one in ids]
+    return MosesScorer(list), [" ".join(model.vocabulary.words(one)) for one in ids]

@@ -1,0 +1,170 @@
+"""Several prepared stores as one: the language pairs of a multilingual model. Knows nothing of models or training."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from anyorder.data.packing import Side, starts_of
+from anyorder.data.store import Split, Store
+from anyorder.data.text import TextConfig
+from anyorder.data.vocabulary import Vocabulary
+from anyorder.errors import InputError, unknown
+
+Value = TypeVar("Value")
+
+
+class Stores(tuple[Store, ...]):
+    """Stores that share one vocabulary and its text rules."""
+
+    __slots__ = ()
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self[0].vocabulary
+
+    @property
+    def text(self) -> TextConfig:
+        return self[0].text
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Of all stores, in the order in which they come."""
+        return tuple(dict.fromkeys(language for store in self for language in store.languages))
+
+    @property
+    def directions(self) -> dict[str, int]:
+        """Every direction, such as `de-en`, and the number of the store that holds it."""
+        found: dict[str, int] = {}
+        for number, store in enumerate(self):
+            for direction in (f"{a}-{b}" for a in store.languages for b in store.languages if a != b):
+                if direction in found:
+                    raise InputError(
+                        f"{self[found[direction]].path} and {store.path} both hold {direction}: "
+                        "prepare one store with the text of both"
+                    )
+                found[direction] = number
+        return found
+
+    def choose_directions(self, names: Sequence[str]) -> dict[str, int]:
+        """These directions, always in the same sequence, each with the number of its store; all if none is named."""
+        known = self.directions
+        for name in names:
+            if name not in known:
+                raise unknown("direction", name, known)
+        return {name: number for name, number in known.items() if not names or name in names}
+
+
+Data = str | Path | Store | Sequence[str | Path | Store]
+"""What a user may give as data: a store or several, open or not."""
+
+
+def open_stores(data: Data) -> Stores:
+    """The stores; an `InputError` unless they share one vocabulary and its text rules."""
+    if isinstance(data, Stores):
+        return data
+    given = [data] if isinstance(data, str | Path | Store) else data
+    stores = Stores(one if isinstance(one, Store) else Store(one) for one in given)
+    if not stores:
+        raise InputError("names no store", "data")
+    first = stores[0]
+    for store in stores[1:]:
+        if store.vocabulary.fingerprint != first.vocabulary.fingerprint:
+            raise InputError(
+                f"{store.path} has another vocabulary than {first.path}: prepare both with the same tokenizer"
+            )
+        if store.text != first.text:
+            raise InputError(f"{store.path} has other text rules than {first.path}: {store.text}, not {first.text}")
+    return stores
+
+
+@dataclass(frozen=True)
+class ParallelText:
+    """A parallel split of every store, end to end: pair i is sentence `row[i]` of all sides of store `store[i]`."""
+
+    stores: Stores
+    splits: tuple[Split, ...]
+
+    def __post_init__(self) -> None:
+        for store, split in self.parts:
+            if not split.parallel:
+                raise InputError(f"{store.path}: the split '{split.name}' is not parallel")
+
+    def __len__(self) -> int:
+        return sum(map(len, self.splits))
+
+    @property
+    def parts(self) -> list[tuple[Store, Split]]:
+        """Each store and its split."""
+        return list(zip(self.stores, self.splits, strict=True))
+
+    @cached_property
+    def first_pair(self) -> np.ndarray:
+        """(stores,) the number of each store's first pair."""
+        return starts_of(np.array([len(split) for split in self.splits]))
+
+    @cached_property
+    def store(self) -> np.ndarray:
+        """(pairs,) the number of each pair's store."""
+        return np.repeat(np.arange(len(self.splits)), [len(split) for split in self.splits])
+
+    @cached_property
+    def row(self) -> np.ndarray:
+        """(pairs,) the number of each pair in its store."""
+        return np.concatenate([np.arange(len(split)) for split in self.splits])
+
+    @cached_property
+    def sides(self) -> list[Side]:
+        """The languages of the first store, then those of the second, and so on."""
+        return [split.sides[language] for store, split in self.parts for language in store.languages]
+
+    @cached_property
+    def languages(self) -> list[str]:
+        """The language of each side."""
+        return [language for store in self.stores for language in store.languages]
+
+    @cached_property
+    def first_side(self) -> np.ndarray:
+        """(stores,) the number of each store's first side."""
+        return starts_of(np.array([len(store.languages) for store in self.stores]))
+
+    def side(self, store: int, language: str) -> int:
+        """The number of a language's side in a store."""
+        languages = self.stores[store].languages
+        if language not in languages:
+            raise unknown("language of the store", language, languages)
+        return int(self.first_side[store]) + languages.index(language)
+
+    @cached_property
+    def corpora(self) -> list[str]:
+        """Names of the corpora, `STORE/CORPUS` where there are several stores; `corpus` indexes them."""
+        plain = [name for split in self.splits for name in split.corpora]
+        return plain if len(self.stores) == 1 else self._full_names
+
+    @cached_property
+    def _full_names(self) -> list[str]:
+        return [f"{'-'.join(store.languages)}/{name}" for store, split in self.parts for name in split.corpora]
+
+    @cached_property
+    def corpus(self) -> np.ndarray:
+        """(pairs,) the number of each pair's corpus."""
+        firsts = starts_of(np.array([len(split.corpora) for split in self.splits]))
+        parts = zip(self.splits, firsts, strict=True)
+        return np.concatenate([np.asarray(split.corpus, np.int64) + first for split, first in parts])
+
+    def by_corpus(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Values that a user gave by the name of a corpus, with the names of `corpora`.
+
+        `CORPUS` is the corpus of that name in every store that has one. `STORE/CORPUS`, with a store's languages such
+        as `ro-en`, is that of one store, and wins over the plain name.
+        """
+        plain = [name for split in self.splits for name in split.corpora]
+        for name in values:
+            if name not in plain and name not in self._full_names:
+                raise unknown("corpus", name, self.corpora)
+        names = list(zip(self.corpora, self._full_names, plain, strict=True))
+        found = {name: values[short] for name, _, short in names if short in values}
+        return found | {name: values[full] for name, full, _ in names if full in values}

@@ -1,0 +1,138 @@
+"""The pairs that masked translation learns from, and the directions in which each of them goes.
+
+Knows nothing of masks or losses.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from anyorder.data.packing import PackedBatch, pack
+from anyorder.data.stores import ParallelText, Stores
+from anyorder.errors import InputError, unknown
+from anyorder.models.translation import TranslationModel
+from anyorder.training.batches import BatchRows, weights_by_corpus
+
+
+@dataclass(frozen=True)
+class DirectedPairs:
+    """Pairs of a batch, each in one direction."""
+
+    packed: PackedBatch
+    """Source, target, source, target, and so on."""
+    target_language: np.ndarray
+    """(pairs,)"""
+
+
+class TranslationPairs:
+    """The `train` splits of stores of two languages each.
+
+    Args:
+        stores: The text.
+        model: Its vocabulary, the numbers of its languages, and its room for subwords.
+        directions: The directions to learn, such as `de-en`; all if there are none.
+        weights: How often a corpus's pairs come in an epoch, by its name.
+        only_into: Corpora, by name, that are learned in one direction only, and the language that it leads to.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        model: TranslationModel,
+        directions: Sequence[str],
+        weights: Mapping[str, float],
+        only_into: Mapping[str, str],
+    ):
+        for store in stores:
+            if len(store.languages) != 2:
+                raise InputError(f"{store.path}: masked translation needs two languages, found {len(store.languages)}")
+        self._text = text = ParallelText(stores, tuple(store.split("train") for store in stores))
+        self._check_room(model)
+        self._store_of = stores.choose_directions(directions)
+        for number, store in enumerate(stores):
+            if number not in self._store_of.values():
+                raise InputError(f"{store.path}: holds none of the directions to learn ({', '.join(self._store_of)})")
+        lengths = [[split.sides[language].lengths for language in store.languages] for store, split in text.parts]
+        self._lengths = np.concatenate(lengths, axis=1)
+        """(2, pairs) subwords of both sides."""
+        self.sizes = self._lengths.sum(0) + 4
+        """(pairs,) tokens, delimiters included."""
+        self._languages = np.array([model.config.languages.index(language) for language in text.languages])
+        self._eos = model.vocabulary.eos
+        self._allowed = self._allowed_targets(only_into)
+        self._targets = _choices(self._allowed)
+        self.weights = weights_by_corpus(text.corpora, text.corpus, text.by_corpus(weights))
+        """(pairs,) how often each comes in an epoch; None where all come once."""
+        if not self._allowed.any(1).all():  # such as back-translated text where its direction is not learned
+            self.weights = np.where(self._allowed.any(1), 1.0 if self.weights is None else self.weights, 0.0)
+        for direction in self.directions:
+            if not len(self.lengths(direction)[0]):
+                raise InputError(f"no corpus is learned in the direction {direction}: do not limit all with only_into")
+        if self.weights is not None and self.weights.sum() < 1:
+            raise InputError("less than one pair of an epoch is learned in one of the directions")
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    @property
+    def directions(self) -> list[str]:
+        """The directions to learn."""
+        return list(self._store_of)
+
+    def _check_room(self, model: TranslationModel) -> None:
+        """An `InputError` if a sentence is too long for the model, or holds a subword that it does not know."""
+        room = model.max_length
+        for store, split in self._text.parts:
+            longest = max(int(side.lengths.max()) for side in split.sides.values())
+            if longest > room:
+                raise InputError(
+                    f"{store.path}: has sentences of {longest} subwords, the model has room for {room}; "
+                    f"raise max_positions to {longest + 2} or prepare the data with max_length {room}"
+                )
+            store.check_ids(split, len(model.vocabulary))
+
+    def _allowed_targets(self, only_into: Mapping[str, str]) -> np.ndarray:
+        """(pairs, 2) bool: the first or the second side of the pair's store may be the target."""
+        text = self._text
+        stores, allowed = [], []
+        for store, split in text.parts:
+            first, second = store.languages
+            into = [f"{second}-{first}" in self._store_of, f"{first}-{second}" in self._store_of]
+            stores += [store] * len(split.corpora)
+            allowed += [into] * len(split.corpora)
+        by_corpus = np.array(allowed)
+        for name, language in text.by_corpus(only_into).items():
+            corpus = text.corpora.index(name)
+            languages = stores[corpus].languages
+            if language not in languages:
+                raise unknown(f"language of corpus '{name}'", language, languages)
+            by_corpus[corpus] &= np.array(languages) == language
+        return by_corpus[text.corpus]
+
+    def lengths(self, direction: str) -> tuple[np.ndarray, np.ndarray]:
+        """Source and target lengths of all pairs that are learned in this direction."""
+        store = self._store_of[direction]
+        target = self._text.stores[store].languages.index(direction.split("-")[1])
+        rows = np.flatnonzero((self._text.store == store) & self._allowed[:, target])
+        return self._lengths[1 - target, rows], self._lengths[target, rows]
+
+    def pack(self, batch: BatchRows) -> DirectedPairs:
+        """The pairs of a batch, each in one of its directions, chosen at random."""
+        rows, text = batch.rows, self._text
+        target = self._targets[rows, batch.random.integers(0, self._targets.shape[1], len(rows))]
+        first = text.first_side[text.store[rows]]
+        side = np.stack([first + 1 - target, first + target], axis=1).reshape(-1)
+        language = self._languages[side]
+        packed = pack(text.sides, side, np.repeat(text.row[rows], 2), language, self._eos)
+        return DirectedPairs(packed, language[1::2])
+
+
+def _choices(allowed: np.ndarray) -> np.ndarray:
+    """(pairs, 1 or 2) int8: the sides that may be the target, the only one twice where others have two.
+
+    allowed: (pairs, 2) bool.
+    """
+    first, second = np.where(allowed[:, 0], 0, 1), np.where(allowed[:, 1], 1, 0)
+    both = allowed.all(1).any()
+    return np.stack([first, second] if both else [first], axis=1).astype(np.int8)

@@ -1,0 +1,144 @@
+"""Orders of masked models without a source: what they are learned on, and that they can be learned from the reward."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from anyorder.errors import InputError
+from anyorder.filler import INFILL, Filler
+from anyorder.models.adapter import TransformersModel
+from anyorder.models.pretrained import load_transformers
+from anyorder.orders.learned import UnboundLearnedOrder
+from anyorder.orders.policy import PolicyConfig
+from anyorder.tasks import make_task
+from anyorder.training.fill_data import PuzzleData, TextData
+from anyorder.training.learn_fill_order import learn_fill_order
+from anyorder.training.learn_order import LEARN_ORDER_RUN
+from anyorder.training.order_loss import RLConfig
+from anyorder.training.rewards import HOLE, REWARDS, Outcome, make_reward
+
+RUN = replace(LEARN_ORDER_RUN, learning_rate=3e-3, warmup=5, ema=0.9, validate_every=0, save_every=0, device="cpu")
+LINES = ["1234432121433412", "2143341212344321", "12", "3412123421434321"] * 10
+
+
+@pytest.fixture(scope="module")
+def model() -> TransformersModel:
+    return load_transformers("sudoku-4x4")
+
+
+@pytest.fixture(scope="module")
+def puzzles(model: TransformersModel) -> PuzzleData:
+    return PuzzleData(make_task("sudoku-4x4"), model, puzzles=30, validation=10, seed=1)
+
+
+def test_puzzles_to_learn_from(model: TransformersModel, puzzles: PuzzleData) -> None:
+    assert len(puzzles) == 30
+    assert puzzles.tasks == puzzles.validated == ["sudoku-4x4"]
+    examples = puzzles.examples(np.arange(12))
+    tokens = examples.canvases.packed.tokens.reshape(12, 16)
+    masked = tokens == model.mask_token
+    assert (np.diff(masked.sum(1)) <= 0).all()  # the rollouts want the most masked first
+    np.testing.assert_array_equal(tokens[~masked], examples.references[~masked])
+    task = make_task("sudoku-4x4")
+    assert task.is_solved(np.zeros((12, 16), np.int64), examples.references - 2).all()
+
+
+def test_more_puzzles_than_are_generated_come_from_symmetries(
+    model: TransformersModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anyorder.training.fill_data.GENERATED", 10)
+    data = PuzzleData(make_task("sudoku-4x4"), model, puzzles=50, validation=0, seed=1)
+    assert len(data) == 50
+    assert data.validated == []
+    assert len(np.unique(data.examples(np.arange(50)).references, axis=0)) > 30
+
+
+def outcome(ids: list[list[int]], references: list[list[int]], steps: list[list[int]]) -> Outcome:
+    count, width = len(ids), len(ids[0])
+    lengths = torch.full((count,), width)
+    return Outcome(
+        torch.tensor(ids), lengths, torch.tensor(references), lengths, torch.tensor(steps),
+        torch.zeros(count, width), torch.zeros(count, dtype=torch.int64),
+    )  # fmt: skip
+
+
+def test_rewards_by_hand(model: TransformersModel, puzzles: PuzzleData) -> None:
+    """Three of four positions are to fill; the second row has one of them wrong, filled at step 2."""
+    made = outcome([[3, 4, 5, 6], [3, 4, 4, 6]], [[3, 4, 5, 6]] * 2, [[0, 1, 2, 3], [0, 3, 2, 1]])
+    accuracy, exact = puzzles.reward("accuracy"), puzzles.reward("exact-match")
+    assert accuracy.final(made).tolist() == pytest.approx([1, 2 / 3])
+    assert accuracy.each_step(made)[:, :3].tolist() == [pytest.approx([1 / 3] * 3), pytest.approx([1 / 3, 0, 1 / 3])]
+    assert exact.final(made).tolist() == [1, 0]
+    with pytest.raises(InputError, match="bleu: is for translations"):
+        puzzles.reward("bleu")
+    shorter = replace(made, references=made.references[:, :3], reference_lengths=torch.full((2,), 3))
+    assert make_reward("accuracy", None).final(shorter).tolist() == pytest.approx([2 / 3, 1 / 3])  # type: ignore[arg-type]
+    assert exact.final(shorter).tolist() == [0, 0]
+
+
+def test_what_a_users_reward_sees(puzzles: PuzzleData) -> None:
+    ids = torch.full((1, 16), 3)
+    ids[0, 1:4] = torch.tensor([6, HOLE, 4])
+    assert puzzles.spell(ids, torch.tensor([16])) == ["1402111111111111"]
+
+
+def test_text_with_masks(model: TransformersModel) -> None:
+    rl = RLConfig(min_length=3, max_length=16, validation_sentences=4)
+    data = TextData(LINES, model, 0.25, rl, seed=1)
+    assert len(data) == 26
+    assert data.tasks == [INFILL]
+    tokens = data.examples(np.arange(5)).canvases.packed.tokens.reshape(5, 16)
+    assert ((tokens == model.mask_token).sum(1) == 4).all()
+    again = TextData(LINES, model, 0.25, rl, seed=1).examples(np.arange(5)).canvases.packed.tokens.reshape(5, 16)
+    np.testing.assert_array_equal(tokens, again)
+    with pytest.raises(InputError, match="no line has 17 to 16 tokens"):
+        TextData(LINES, model, 0.25, RLConfig(min_length=17), seed=1)
+
+
+def test_an_order_learned_from_the_reward_alone(model: TransformersModel, tmp_path: Path) -> None:
+    """The policy sees hidden states and no confidence; random orders solve a quarter of the puzzles."""
+    rl = RLConfig(sentences=32, rollouts=8, validation_sentences=200, validation_orders="uniform")
+    policy = PolicyConfig(kind="hidden", size=64)
+    result = learn_fill_order(model, tmp_path, "sudoku-4x4", policy=policy, rl=rl, run=replace(RUN, steps=25))
+    assert result.scores["uniform sudoku-4x4"] < 40
+    assert result.scores["accuracy sudoku-4x4"] >= 90
+    order = UnboundLearnedOrder(str(result.order))
+    order.name = "learned:mine"
+    [filled] = Filler(model).fill("[MASK]2" + "[MASK]" * 6 + "[MASK]42[MASK][MASK]1[MASK]3", order=order)
+    assert filled.order == "learned:mine"
+    assert filled.length == 11
+
+
+@pytest.mark.parametrize("kind", ["confidence", "features"])
+def test_other_policies_and_a_reward_of_ones_own(
+    model: TransformersModel, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def solved(hypotheses: list[str], references: list[str]) -> list[float]:
+        seen.extend(zip(hypotheses, references, strict=True))
+        return [float(a == b) for a, b in zip(hypotheses, references, strict=True)]
+
+    monkeypatch.setitem(REWARDS, "solved", solved)  # forgotten afterwards
+    rl = RLConfig(sentences=4, rollouts=4, validation_sentences=100, validation_orders="")
+    result = learn_fill_order(
+        model, tmp_path, "sudoku-4x4", policy=PolicyConfig(kind=kind), rl=rl, run=replace(RUN, steps=2), reward=solved
+    )
+    assert result.scores["accuracy sudoku-4x4"] >= 90  # it starts from margin
+    assert len(seen) == 32
+    assert all(len(text) == 16 and set(text) <= set("1234") for pair in seen for text in pair)
+
+
+def test_learning_on_text(model: TransformersModel, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("\n".join(LINES), encoding="utf-8")
+    rl = RLConfig(sentences=4, rollouts=2, validation_sentences=4, validation_orders="margin")
+    run = replace(RUN, steps=2)
+    result = learn_fill_order(model, tmp_path / "run", text=tmp_path / "lines.txt", rl=rl, run=run)
+    assert set(result.scores) == {"accuracy infill", "edge share infill", "margin infill"}
+    with pytest.raises(InputError, match="either a task or texts"):
+        learn_fill_order(model, tmp_path / "other", rl=rl, run=run)
+    with pytest.raises(InputError, match="mask_share 0: expected a number of more than 0"):
+        learn_fill_order(model, tmp_path / "other", "sudoku-4x4", mask_share=0, rl=rl, run=run)
