@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from anyorder.errors import InputError, LostProcessError
 
@@ -37,6 +38,23 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
 def inference_dtype(device: torch.device) -> torch.dtype:
     """bfloat16 on CUDA, float32 on the CPU."""
     return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """Modules that are built here have the shapes of their weights, but ask for no memory and initialize nothing."""
+    with torch.device("meta"), Uninitialized():  # initializing without memory would import torch's compiler: seconds
+        yield
+
+
+class Uninitialized(TorchFunctionMode):
+    """Modules that are built in this context are not initialized: their weights are loaded next."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(function, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
 
 
 def process_count() -> int:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from anyorder.data.vocabulary import Vocabulary
+from anyorder.device import shapes_only
 from anyorder.errors import InputError
 from anyorder.models.length import LengthTable
 from anyorder.models.translation import TranslationModel
@@ -182,3 +183,14 @@ def test_predicted_lengths_do_not_depend_on_the_batch(vocabulary: Vocabulary) ->
     together = model.predict_lengths(sources, "de-en", 4)
     assert together == [model.predict_lengths([one], "de-en", 4)[0] for one in sources]
     assert all(len(set(lengths)) == 4 and min(lengths) >= 1 for lengths in together)
+
+
+def test_loading_initializes_nothing(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    """Neither the model that only gives its shapes nor the one that gets the weights."""
+    tiny(vocabulary).save_pretrained(tmp_path / "m")
+    before = torch.get_rng_state()
+    model = TranslationModel.from_pretrained(tmp_path / "m")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+    with shapes_only():
+        assert torch.nn.Linear(10**6, 10**6).weight.is_meta

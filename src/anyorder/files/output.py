@@ -150,12 +150,18 @@ def write_json(file: Path, value: Any) -> None:
 
 
 def write_tensors(file: Path, tensors: dict[str, "Tensor"]) -> None:
-    """Write a safetensors file into a folder that is not visible yet."""
+    """Write a safetensors file into a folder that is not visible yet. Tied weights are written under each name."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    held: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().contiguous().cpu()
+        held[name] = tensor.clone() if tensor.data_ptr() in places else tensor
+        places.add(tensor.data_ptr())
     try:
-        save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, file)
+        save_file(held, file, {"format": "pt"})
     except SafetensorError as error:
         raise InputError(f"{file}: cannot be written ({error})") from None
     file.chmod(0o644)  # safetensors writes files that only their owner may read

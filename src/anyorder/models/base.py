@@ -1,12 +1,13 @@
 """The model as the decoding engine sees it: canvases in, hidden states and logits out.
 
-Nothing here knows a particular architecture, a language or a file format. `TranslationModel` is the first
-implementation; other masked models plug in by the same few methods.
+Nothing here knows a particular architecture, a language or a file format. `TranslationModel` and `TransformersModel`
+implement it; other masked models plug in by the same few methods.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -114,6 +115,26 @@ class Model(Protocol):
 
     def to_text(self, ids: Sequence[int] | np.ndarray, task: str) -> str:
         """A finished canvas as a reader expects it."""
+
+
+class SavedModel(Model, Protocol):
+    """A model that lies in a folder, with its learned orders beside it."""
+
+    @property
+    def path(self) -> Path | None:
+        """The folder; None if it was never saved."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in records."""
+
+    @property
+    def hidden_size(self) -> int:
+        """Of the hidden states that an order may look at."""
+
+    @property
+    def vocabulary_fingerprint(self) -> str:
+        """Differs between vocabularies: an order that was learned with one does not fit another."""
 
 
 class AllowedTokens:

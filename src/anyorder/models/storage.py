@@ -4,7 +4,8 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from anyorder.data.vocabulary import FILE as VOCABULARY
 from anyorder.data.vocabulary import Vocabulary
+from anyorder.device import Uninitialized, shapes_only
 from anyorder.errors import InputError, unknown
 from anyorder.files import atomic_folder, read_whole, verify, write_json, write_tensors
 from anyorder.files.records import Record, read_record, read_tensors
@@ -104,12 +106,12 @@ def find(name: str | Path) -> Path:
     if (BUNDLED / path / CONFIG).exists() and not (path / CONFIG).exists():
         return BUNDLED / path
     if path.is_dir():
-        return _check_model_folder(path)
+        return check_model_folder(path)
     if str(name).startswith((".", "/", "~")) or str(name).count("/") > 1:
         raise InputError(f"{name}: no such folder")
     if "/" not in str(name):
         raise unknown("model", str(name), bundled_models())
-    return _fetch(str(name))
+    return fetch(str(name))
 
 
 def bundled_models() -> list[str]:
@@ -117,7 +119,7 @@ def bundled_models() -> list[str]:
     return [file.parent.name for file in sorted(BUNDLED.glob(f"*/{CONFIG}"))]
 
 
-def _check_model_folder(folder: Path) -> Path:
+def check_model_folder(folder: Path) -> Path:
     """An `InputError` for a folder that holds no model."""
     if not (folder / CONFIG).exists():
         if (folder / "model" / CONFIG).exists():
@@ -126,11 +128,11 @@ def _check_model_folder(folder: Path) -> Path:
     return folder
 
 
-def _fetch(name: str) -> Path:
-    """The folder in the hub's cache that holds a model of that id."""
+def fetch(name: str, vocabularies: Sequence[str] = ("merges.txt",)) -> Path:
+    """The folder in the hub's cache that holds a model of that id. vocabularies: files to take besides JSON."""
     from huggingface_hub import snapshot_download
 
-    patterns = ["*.json", "*.safetensors", "merges.txt"]  # `*` reaches into folders: learned orders come along
+    patterns = ["*.json", "*.safetensors", *vocabularies]  # `*` reaches into folders: learned orders come along
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except Exception as error:  # the hub client raises its own, the network's and the file system's errors
@@ -152,7 +154,7 @@ def build(
         file: What messages call them.
         ignore: Weights whose names begin like this are not in the file; they stay as a new model has them.
     """
-    with torch.device("meta"):
+    with shapes_only():
         expected = TranslationModel(config, vocabulary).state_dict()
     needed = {name for name in expected if ignore is None or not name.startswith(ignore)}
     missing, surplus = sorted(needed - weights.keys()), sorted(weights.keys() - needed)
@@ -163,7 +165,8 @@ def build(
         if tensor.shape != expected[name].shape:
             shapes = f"{tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
             raise InputError(f"{file}: does not fit its {CONFIG}: {name} is {shapes}")
-    model = TranslationModel(config, vocabulary)
+    with Uninitialized() if ignore is None else nullcontext():
+        model = TranslationModel(config, vocabulary)
     model.load_state_dict(weights, strict=ignore is None)
     return model
 

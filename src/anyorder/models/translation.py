@@ -97,6 +97,14 @@ class TranslationModel(nn.Module):
         return self.config.vocab_size
 
     @property
+    def hidden_size(self) -> int:
+        return self.config.transformer.hidden_size
+
+    @property
+    def vocabulary_fingerprint(self) -> str:
+        return self.vocabulary.fingerprint
+
+    @property
     def mask_token(self) -> int:
         return self.vocabulary.mask
 

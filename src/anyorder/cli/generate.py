@@ -1,0 +1,78 @@
+"""`anyorder generate`: prompts in, continued texts out, and the record of how they were generated."""
+
+from pathlib import Path
+
+from anyorder.cli.streaming import fill_lines, input_argument, open_input, texts_input
+from anyorder.data.corpus import OnInvalid
+from anyorder.decoding.config import AUTO, DecodingConfig
+from anyorder.decoding.lengths import GIVEN
+from anyorder.device import Device
+from anyorder.errors import InputError
+from anyorder.filler import DEFAULT_LENGTH
+
+
+def generate(
+    input: list[str],
+    model: str,
+    prompt: str | None = None,
+    length: int = DEFAULT_LENGTH,
+    order: str = AUTO,
+    schedule: str = AUTO,
+    revision: str = "none",
+    beam: str = "1",
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    trace: bool = False,
+    json: Path | None = None,
+    seed: int = 1,
+    device: Device = "auto",
+    batch_tokens: int | None = None,
+    strict: bool = False,
+) -> None:
+    """Continue a prompt, a file with one prompt per line, or standard input.
+
+    A prompt is followed by as many masks as --length says, and these are filled. A text stops at the first
+    end-of-sequence token that was filled in. A prompt that the model has no room for comes back as it is and never
+    stops the others; if it is the only one, it is an error.
+
+    Args:
+        input: A file (plain, .gz, .xz), a prompt, or nothing for standard input.
+        model: A masked language model of Transformers, a folder or a hub id; hf:NAME says that it is one.
+        prompt: The prompt, instead of an input.
+        length: Tokens to generate.
+        order: Which position is filled next; 'anyorder orders' lists the names. auto is the model's learned order, or
+            margin where it has none.
+        schedule: How many positions a step fills: one, a number, cosine:T, threshold:P, and others that
+            'anyorder orders' lists. auto is one, or what the revision was published with.
+        revision: Which filled positions are masked again after a step.
+        beam: Hypotheses kept of each text: N (over tokens, in the given order), positions:N (over the positions that
+            the order ranks first), or joint:N (over positions and tokens at once). 1 is greedy.
+        temperature: 0 writes the most likely token; above 0 tokens are sampled.
+        top_p: Sample only from the most likely tokens, as many as have this probability together.
+        trace: Show the text after every step; [ ] was filled rightwards, { } leftwards.
+        json: Write one trajectory per line to this file (plain, .gz, .xz).
+        seed: For random orders and revisions, and for sampled tokens.
+        device: Where to run.
+        batch_tokens: Tokens that are decoded together; results do not depend on it.
+        strict: Stop with an error at the first prompt that cannot be used as it is.
+    """
+    if prompt is not None and input:
+        raise InputError("give --prompt or an input, not both")
+    config = DecodingConfig(
+        order=order,
+        schedule=schedule,
+        revision=revision,
+        length=GIVEN,
+        seed=seed,
+        batch_tokens=batch_tokens,
+        beam=beam,
+        temperature=temperature,
+        top_p=top_p,
+    )
+    on_invalid: OnInvalid = "strict" if strict else "replace"
+    lines = open_input(input, on_invalid) if prompt is None else texts_input([prompt])
+    is_single = len(input) <= 1 and lines[1] == "input"
+    fill_lines("generate", lines, [*map(Path, input)], model, config, length, trace, json, device, strict or is_single)
+
+
+generate.positionals = input_argument("a prompt")  # type: ignore[attr-defined]

@@ -1,0 +1,154 @@
+"""Masked models of Transformers on disk and on the hub. Their code is never run, and nothing is ever unpickled."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anyorder.errors import InputError
+from anyorder.files import verify
+from anyorder.files.records import Record, read_json, read_record
+from anyorder.models.adapter import TransformersModel
+from anyorder.models.families import FAMILIES, Family, family_of
+from anyorder.models.storage import BUNDLED, CONFIG, WEIGHTS, check_model_folder, fetch
+
+PREFIX = "hf:"
+_VOCABULARIES = ("merges.txt", "vocab.txt", "*.model")
+_INDEX, _TOKENIZER = f"{WEIGHTS}.index.json", "tokenizer_config.json"
+
+
+def is_transformers(name: str | Path) -> bool:
+    """Whether a model's name says that it is one of Transformers, or its folder holds one."""
+    if str(name).startswith(PREFIX):
+        return True
+    file = _local_folder(str(name)) / CONFIG
+    try:
+        return file.exists() and read_json(file).get("model_type") in FAMILIES
+    except (InputError, OSError):
+        return False
+
+
+def load_transformers(
+    name: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> TransformersModel:
+    """A masked model from a folder or by its id on the hub, with or without `hf:` before it."""
+    folder = _find(str(name).removeprefix(PREFIX))
+    verify(folder, CONFIG, WEIGHTS, "tokenizer.json")
+    record = read_record(folder / CONFIG)
+    family = family_of(record)
+    with quiet():
+        tokenizer = _load_tokenizer(folder, family)
+        config = _load_config(folder, record, family)
+        mask_token = _mask_token(folder, tokenizer, config, family)
+        network = _load_network(folder, config, family, dtype).to(device)
+    is_shifted = bool(record.integer("logits_shift", at_most=1, default=int(family.is_shifted)))
+    block_size = family.block_size and record.integer("block_size", at_least=1, default=family.block_size)
+    return TransformersModel(network, tokenizer, family, mask_token, is_shifted, block_size, folder)
+
+
+def _local_folder(name: str) -> Path:
+    """The folder of that name, or that of the model which comes with this package."""
+    path = Path(name)
+    return BUNDLED / path if (BUNDLED / path / CONFIG).exists() and not (path / CONFIG).exists() else path
+
+
+def _find(name: str) -> Path:
+    path = _local_folder(name)
+    if path.is_dir():
+        return check_model_folder(path)
+    if not name or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise InputError(f"{name}: no such folder")
+    return fetch(name, _VOCABULARIES)
+
+
+def _load_tokenizer(folder: Path, family: Family) -> Any:
+    transformers = import_transformers()
+    if not any(file for name in ("tokenizer.json", "vocab.json", *_VOCABULARIES) for file in folder.glob(name)):
+        raise InputError(f"{folder}: has no tokenizer (tokenizer.json)")
+    named = read_record(folder / _TOKENIZER) if (folder / _TOKENIZER).exists() else Record("", {})
+    # Transformers replaces a generic tokenizer with the usual one of some model types.
+    is_generic = named.text("tokenizer_class", default="") in ("PreTrainedTokenizerFast", "TokenizersBackend")
+    class_name = "PreTrainedTokenizerFast" if is_generic else family.tokenizer_class
+    options = {"trust_remote_code": False} if class_name == "AutoTokenizer" else {}
+    with _as_input_error(f"{folder}: its tokenizer cannot be read"):
+        tokenizer = getattr(transformers, class_name).from_pretrained(folder, local_files_only=True, **options)
+    tokenizer.model_max_length = int(1e30)  # what is too long is said here
+    return tokenizer
+
+
+def _load_config(folder: Path, record: Record, family: Family) -> Any:
+    settings = family.native_config(record)
+    with _as_input_error(f"{folder / CONFIG}: does not describe a {family.class_name}"):
+        config = getattr(import_transformers(), family.class_name).config_class.from_dict(settings)
+    if family.is_language_model:
+        config.is_causal = False
+    return config
+
+
+def _mask_token(folder: Path, tokenizer: Any, config: Any, family: Family) -> int:
+    for token in (tokenizer.mask_token_id, getattr(config, "mask_token_id", None), family.mask_token):
+        if isinstance(token, int) and 0 <= token < min(len(tokenizer), config.vocab_size):
+            return token
+    raise InputError(f"{folder}: is not a masked model: neither its tokenizer nor its {CONFIG} has a mask token")
+
+
+def _load_network(folder: Path, config: Any, family: Family, dtype: torch.dtype) -> Any:
+    if not (folder / WEIGHTS).exists() and not (folder / _INDEX).exists():
+        pickled = sorted(folder.glob("*.bin")) + sorted(folder.glob("*.pt*"))
+        hint = f"; {pickled[0].name} is pickled and will not be opened, convert it to safetensors" if pickled else ""
+        raise InputError(f"{folder / WEIGHTS}: no such file{hint}")
+    with _as_input_error(f"{folder}: its weights cannot be read"):
+        network, loaded = getattr(import_transformers(), family.class_name).from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            key_mapping=dict(family.renames) or None,
+            attn_implementation="sdpa",
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    if missing := sorted(loaded["missing_keys"]):
+        raise InputError(f"{folder}: is not a {family.class_name}: its weights lack {missing[0]}")
+    for name, weight in network.named_parameters():
+        if not bool(torch.isfinite(weight).all()):
+            raise InputError(f"{folder}: {name} holds numbers that are not finite")
+    return network
+
+
+def import_transformers() -> Any:
+    """The package; an `InputError` says how to install it."""
+    try:
+        import transformers
+    except ImportError:
+        raise InputError("models of Transformers need that package: pip install 'transformers>=5.2'") from None
+    return transformers
+
+
+@contextmanager
+def _as_input_error(message: str) -> Iterator[None]:
+    """Transformers, tokenizers and safetensors raise errors of all kinds for damaged files."""
+    try:
+        yield
+    except (InputError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise InputError(f"{message} ({reason})") from None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings and no progress bars of Transformers."""
+    logging = import_transformers().utils.logging
+    verbosity, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if has_bar:
+            logging.enable_progress_bar()

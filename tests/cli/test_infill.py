@@ -1,0 +1,113 @@
+"""`anyorder infill` and `anyorder generate`, as a user types them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from anyorder.cli import main
+from anyorder.decoding.trajectory import read_trajectories
+from tests.models.checkpoints import save
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for name in ("BertForMaskedLM", "LlamaForCausalLM"):
+        save(name, folder / name)
+    return folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_infill_a_text(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.jsonl"
+    model = f"hf:{models / 'BertForMaskedLM'}"
+    code, printed, errors = run(
+        capsys, "infill", "--model", model, "--order", "margin", "--json", out, "w1 [MASK] w3 [MASK]."
+    )
+    assert (code, errors) == (0, "")
+    [record] = [json.loads(line) for line in out.read_text().splitlines()]
+    assert record["positions"] == [1, 3]
+    assert record["source"] == "w1 [MASK] w3 [MASK]."
+    assert len(record["tokens"]) == len(record["steps"]) == 2
+    assert record["text"] == printed.strip()
+
+
+def test_infill_a_file(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "texts.txt", tmp_path / "out.jsonl.gz"
+    file.write_text("w1 [MASK]\nno mask\n[MASK] w2 [MASK]\n")
+    options = ["--model", models / "BertForMaskedLM", "--schedule", 2, "--json", out]
+    code, printed, errors = run(capsys, "infill", *options, file)
+    assert code == 0
+    assert len(printed.splitlines()) == 3
+    assert errors == "anyorder infill: 1 line was not filled as it is (1 unmasked source): line 2 (unmasked source)\n"
+    assert [one.length for one in read_trajectories(out)] == [1, 0, 2]
+
+
+def test_trace_shows_what_was_given(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--model", models / "BertForMaskedLM", "--order", "left-to-right", "--trace"]
+    _, printed, _ = run(capsys, "infill", *options, "w1 [MASK] w3 [MASK]")
+    source, first, second, result, _ = printed.splitlines()
+    assert source == "source  w1 [MASK] w3 [MASK]"
+    filled = result.removeprefix("result  ").split()
+    assert first.split()[1:4] == ["w1", filled[1], "w3"]
+    assert first.split()[4] not in filled
+    assert second.split()[1:] == filled  # no brackets: the two are no neighbors
+
+
+def test_generate(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.jsonl"
+    options = ["--model", models / "LlamaForCausalLM", "--length", 4, "--order", "margin", "--json", out]
+    assert run(capsys, "generate", *options, "--prompt", "w1 w2")[0] == 0
+    [record] = [json.loads(line) for line in out.read_text().splitlines()]
+    assert record["positions"] == [2, 3, 4, 5]
+    assert record["text"].startswith("w1 w2")
+    code, _, errors = run(capsys, "generate", *options, "--prompt", "w1", "w2")
+    assert (code, errors) == (2, "anyorder generate: give --prompt or an input, not both\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["infill", "--model", "{bert}", "no mask"], "input, line 1: has no mask, so there is nothing to fill"),
+        (["infill", "--model", "{bert}", "w1 " * 70 + "[MASK]"], "input, line 1: 71 tokens, the model has room for 62"),
+        (
+            ["infill", "--model", "{bert}", "--order", "margn", "[MASK]"],
+            "unknown order 'margn': did you mean 'margin'?",
+        ),
+        (["infill", "--model", "{bert}", "--order", "learned", "[MASK]"], "this model has no learned order"),
+        (["infill", "--model", "de-en", "[MASK]"], "model_type 'anyorder' is not one of the masked models"),
+        (["infill", "--model", "{bert}/none", "[MASK]"], "{bert}/none: no such folder"),
+        (["generate", "--model", "{bert}", "--length", "99", "w1"], "--length 99: expected a number of at least 1"),
+    ],
+)
+def test_bad_input_gives_one_line(
+    arguments: list[str], message: str, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bert, out = str(models / "BertForMaskedLM"), tmp_path / "out.jsonl"
+    given = [argument.replace("{bert}", bert) for argument in arguments]
+    code, printed, errors = run(capsys, *given, "--json", out)
+    assert (code, printed) == (2, "")
+    assert message.replace("{bert}", bert) in errors
+    assert errors.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_model_for_puzzles_reads_puzzles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    puzzles, out = tmp_path / "puzzles.txt", tmp_path / "out.jsonl"
+    puzzles.write_text("0000034010030000\n..20\n[MASK]13223411423321[MASK]\n.132234114233214\n")
+    code, printed, errors = run(
+        capsys, "infill", "--model", "sudoku-4x4", "--order", "margin", "--json", out, puzzles, "--device", "cpu"
+    )
+    assert code == 0
+    assert "1 line was not filled as it is (1 unmasked source): line 2" in errors
+    first, none, text, last = read_trajectories(out)
+    assert printed.splitlines() == [first.text, "..20", text.text, "4132234114233214"]
+    assert (first.source, first.task, first.length) == ("0000034010030000", "sudoku-4x4", 12)
+    assert [run.task for run in (none, text, last)] == ["infill", "infill", "sudoku-4x4"]
+    assert text.length == 2

@@ -1,0 +1,202 @@
+"""Checkpoints of other projects load by native classes, and damaged or unsuitable ones are refused in one line."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from anyorder.errors import InputError
+from anyorder.models.attention import QueryPositions, Segments
+from anyorder.models.base import Canvas
+from anyorder.models.pretrained import is_transformers, load_transformers
+from tests.models.checkpoints import DECODERS, MASK, PAD, VOCABULARY, rewrite, save
+
+TOKENS = [1, MASK, 3, MASK, 14]
+LLADA_NAMES = {
+    "model.embed_tokens.": "model.transformer.wte.",
+    "model.norm.": "model.transformer.ln_f.",
+    "lm_head.": "model.transformer.ff_out.",
+    "model.layers.": "model.transformer.blocks.",
+    "self_attn.o_proj": "attn_out",
+    "self_attn.": "",
+    "mlp.gate_proj": "ff_proj",
+    "mlp.down_proj": "ff_out",
+    "mlp.": "",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ff_norm",
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any]]:
+    folder = tmp_path_factory.mktemp("saved")
+    names = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "GPT2LMHeadModel", "BertForMaskedLM")
+    return {name: (folder / name, save(name, folder / name)) for name in names}
+
+
+@pytest.fixture
+def copy_of(saved: dict[str, tuple[Path, Any]], tmp_path: Path) -> Callable[[str], tuple[Path, Any]]:
+    def copied(name: str) -> tuple[Path, Any]:
+        folder, network = saved[name]
+        return Path(shutil.copytree(folder, tmp_path / name)), network
+
+    return copied
+
+
+def logits_of(folder: Path) -> torch.Tensor:
+    """(T, vocab_size) by the loaded model."""
+    model = load_transformers(folder)
+    batch = model.pack([Canvas(np.array(TOKENS))])
+    at = QueryPositions(torch.arange(len(TOKENS)), Segments.of(np.array([len(TOKENS)])))
+    with torch.inference_mode():
+        return model.logits(model.context(batch).hidden(torch.tensor(TOKENS), at))
+
+
+def native_logits(network: Any) -> torch.Tensor:
+    with torch.inference_mode():
+        return network(input_ids=torch.tensor([TOKENS])).logits[0]
+
+
+def llada_name(name: str) -> str:
+    for native, theirs in LLADA_NAMES.items():
+        name = name.replace(native, theirs)
+    return name
+
+
+def llada_config() -> dict[str, Any]:
+    llama = DECODERS["LlamaForCausalLM"]
+    return {
+        "model_type": "llada", "architectures": ["LLaDAModelLM"], "auto_map": {"AutoModel": "modeling_llada.LLaDAModelLM"},
+        "block_type": "llama", "layer_norm_type": "rms", "rope": True, "alibi": False, "include_bias": False,
+        "activation_type": "silu", "d_model": llama["hidden_size"], "n_heads": llama["num_attention_heads"],
+        "n_kv_heads": llama["num_key_value_heads"], "n_layers": llama["num_hidden_layers"],
+        "mlp_hidden_size": llama["intermediate_size"], "vocab_size": len(VOCABULARY),
+        "embedding_size": llama["vocab_size"], "max_sequence_length": llama["max_position_embeddings"],
+        "rope_theta": 10_000.0, "rms_norm_eps": 1e-6, "weight_tying": False, "mask_token_id": MASK,
+        "eos_token_id": llama["eos_token_id"], "pad_token_id": PAD,
+    }  # fmt: skip
+
+
+def test_llada_loads_by_renaming(copy_of: Callable[[str], tuple[Path, Any]]) -> None:
+    folder, network = copy_of("LlamaForCausalLM")
+    rewrite(folder, llada_config(), llada_name)
+    torch.testing.assert_close(logits_of(folder), native_logits(network))
+
+
+def test_dream_loads_as_qwen2_shifted_by_one(copy_of: Callable[[str], tuple[Path, Any]]) -> None:
+    folder, network = copy_of("Qwen2ForCausalLM")
+    config = {**DECODERS["Qwen2ForCausalLM"], "model_type": "Dream", "architectures": ["DreamModel"]}
+    rewrite(folder, {**config, "mask_token_id": MASK, "auto_map": {"AutoModel": "modeling_dream.DreamModel"}})
+    native = native_logits(network)
+    torch.testing.assert_close(logits_of(folder), torch.cat([native[:1], native[:-1]]))
+
+
+def test_sdar_is_qwen3_with_block_causal_attention(copy_of: Callable[[str], tuple[Path, Any]]) -> None:
+    """What is seen by a block does not depend on later blocks, so a prefix of whole blocks gives the same logits."""
+    folder, network = copy_of("Qwen3ForCausalLM")
+    config = {**DECODERS["Qwen3ForCausalLM"], "model_type": "sdar", "mask_token_id": MASK, "block_size": 2}
+    rewrite(folder, config)
+    found = logits_of(folder)
+    for block in (slice(0, 2), slice(2, 4), slice(4, 5)):
+        tokens = torch.tensor([TOKENS[: block.stop]])
+        sees = torch.arange(block.stop) // 2 <= torch.arange(block.stop)[:, None] // 2
+        with torch.inference_mode():
+            native = network(input_ids=tokens, attention_mask=sees[None, None]).logits[0]
+        torch.testing.assert_close(found[block], native[block])
+    assert not torch.allclose(found[:4], native_logits(network)[:4])  # full attention is something else
+
+
+def test_diffugpt_names_and_shift(copy_of: Callable[[str], tuple[Path, Any]]) -> None:
+    folder, network = copy_of("GPT2LMHeadModel")
+    config = {**DECODERS["GPT2LMHeadModel"], "model_type": "gpt2", "logits_shift": 0}
+    theirs = {"transformer.wte.": "embed_tokens.", "transformer.": "denoise_model."}
+
+    def rename(name: str) -> str:
+        for native, other in theirs.items():
+            name = name.replace(native, other)
+        return name
+
+    rewrite(folder, config, rename)
+    torch.testing.assert_close(logits_of(folder), native_logits(network))
+
+
+def test_a_folder_says_what_it_holds(saved: dict[str, tuple[Path, Any]]) -> None:
+    assert is_transformers(saved["BertForMaskedLM"][0])
+    assert is_transformers("hf:anything/at-all")
+    assert not is_transformers("de-en")
+
+
+def damage(file: str, write: Callable[[Path], None]) -> Callable[[Path], None]:
+    return lambda folder: write(folder / file)
+
+
+def change_config(**settings: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        file = folder / "config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (damage("config.json", Path.unlink), "no model in this folder"),
+        (damage("config.json", lambda file: file.write_text("{")), "not JSON"),
+        (change_config(model_type="t5"), "model_type 't5' is not one of the masked models"),
+        (change_config(model_type="roberta"), "is not a RobertaForMaskedLM: its weights lack"),
+        (change_config(hidden_size="wide"), "does not describe a BertForMaskedLM"),
+        (change_config(hidden_size=48), "its weights cannot be read"),
+        (change_config(logits_shift=2), "logits_shift"),
+        (damage("model.safetensors", lambda file: file.write_bytes(b"no")), "its weights cannot be read"),
+        (damage("model.safetensors", lambda file: file.rename(file.parent / "model.bin")), "is pickled and will not"),
+        (damage("tokenizer.json", Path.unlink), "has no tokenizer"),
+        (damage("tokenizer.json", lambda file: file.write_text("[1]")), "its tokenizer cannot be read"),
+    ],
+)
+def test_bad_checkpoints_give_one_line(
+    change: Callable[[Path], None], message: str, copy_of: Callable[[str], tuple[Path, Any]]
+) -> None:
+    folder, _ = copy_of("BertForMaskedLM")
+    change(folder)
+    with pytest.raises(InputError, match=re.escape(message)) as raised:
+        load_transformers(folder)
+    assert "\n" not in str(raised.value)
+
+
+def test_autoregressive_models_are_refused(copy_of: Callable[[str], tuple[Path, Any]]) -> None:
+    folder, _ = copy_of("GPT2LMHeadModel")
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        if (folder / file).exists():
+            settings = json.loads((folder / file).read_text())
+            settings.pop("mask_token", None)
+            (folder / file).write_text(json.dumps(settings))
+    with pytest.raises(InputError, match="is not a masked model"):
+        load_transformers(folder)
+
+
+def test_hub_ids_need_the_network_or_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match="could not be fetched from the hub") as raised:
+        load_transformers("hf:nobody/no-such-model")
+    assert "\n" not in str(raised.value)
+    with pytest.raises(InputError, match="no such folder"):
+        load_transformers("hf:./no/such/folder")
+
+
+def test_hub_ids_load_from_the_cache(
+    saved: dict[str, tuple[Path, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached = tmp_path / "models--me--tiny-bert"
+    shutil.copytree(saved["BertForMaskedLM"][0], cached / "snapshots" / "abc")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("abc")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert load_transformers("hf:me/tiny-bert").mask_token == MASK
