@@ -1,0 +1,62 @@
+"""Puzzles as canvases of a model, and filled canvases as answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from anyorder.decoding.engine import decode
+from anyorder.decoding.schedules import make_schedule
+from anyorder.errors import InputError
+from anyorder.models.base import Canvas, Model
+from anyorder.orders import Order
+from anyorder.tasks.base import EMPTY, PuzzleTask
+
+
+class CellTokens:
+    """Which tokens of a model stand for the symbols of a task."""
+
+    def __init__(self, model: Model, task: PuzzleTask):
+        if task.cells > model.max_length:
+            raise InputError(f"{task.name} has {task.cells} cells, the model has room for {model.max_length}")
+        spelled = {token: i for i, token in reversed(list(enumerate(model.to_tokens(np.arange(model.vocab_size)))))}
+        missing = [symbol for symbol in task.symbols if symbol not in spelled]
+        if missing:
+            raise InputError(f"this model cannot solve {task.name}: it has no token for '{missing[0]}'")
+        self.task = task
+        self._ids = np.array([model.mask_token, *(spelled[symbol] for symbol in task.symbols)], np.int64)
+        """By the number of a symbol; the mask for an empty cell."""
+        self._numbers = np.full(model.vocab_size, EMPTY, np.int64)
+        self._numbers[self._ids[1:]] = np.arange(1, len(self._ids))
+
+    def tokens(self, puzzles: np.ndarray) -> np.ndarray:
+        """(N, cells) int64 ids of puzzles or solutions, masked where a cell is empty."""
+        return self._ids[puzzles]
+
+    def canvases(self, puzzles: np.ndarray, keys: Sequence[int]) -> list[Canvas]:
+        """One canvas a puzzle. keys: see `Canvas`."""
+        return [
+            Canvas(tokens, task=self.task.name, key=key) for tokens, key in zip(self.tokens(puzzles), keys, strict=True)
+        ]
+
+    def answers(self, tokens: np.ndarray) -> np.ndarray:
+        """(N, cells) numbers of symbols; `EMPTY` where a token is none of them."""
+        return self._numbers[tokens]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Puzzles that a model filled in."""
+
+    cells: np.ndarray
+    """(N, cells) numbers of symbols."""
+    steps: list[np.ndarray]
+    """(cells,) the step, from 1, at which each cell was filled, 0 where it was given; one array a puzzle."""
+
+
+def fill_puzzles(model: Model, cells: CellTokens, puzzles: np.ndarray, order: Order) -> Answers:
+    """Fill in puzzles, one cell a step. The key of a puzzle is its number."""
+    canvases = cells.canvases(puzzles, range(len(puzzles)))
+    filled = decode(model, canvases, order, make_schedule("one"))
+    ids = np.stack([hypothesis.ids for hypothesis in filled])
+    return Answers(cells.answers(ids), [hypothesis.steps for hypothesis in filled])

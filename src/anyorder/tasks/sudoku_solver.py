@@ -1,0 +1,195 @@
+"""A Sudoku solver for many grids at once: bit masks, singles, and branching over a work list. Only numpy.
+
+A grid of box size n has n^2 rows, columns and boxes, each of which holds n^2 different digits. A cell's candidates are
+the bits of a number: bit d - 1 is set while the digit d is possible.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+BATCH = 512
+"""Boards that are worked on together, or more where that many come from one branching: fewer would waste time."""
+MAX_BOARDS = 2000
+"""After so many boards the search for another solution of one puzzle ends."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which cells belong together, for boxes of `box` x `box` cells."""
+
+    box: int
+    units: np.ndarray
+    """(3 * size, size) cells of the rows, columns and boxes."""
+    units_of: np.ndarray
+    """(3, cells) the row, column and box of each cell."""
+
+    @property
+    def size(self) -> int:
+        """Digits, and cells of a unit."""
+        return self.box**2
+
+    @property
+    def cells(self) -> int:
+        return self.size**2
+
+
+@cache
+def layout(box: int) -> Layout:
+    size = box * box
+    grid = np.arange(size * size).reshape(size, size)
+    boxes = grid.reshape(box, box, box, box).swapaxes(1, 2).reshape(size, size)
+    units = np.concatenate([grid, grid.T, boxes])
+    units_of = np.argsort(units.reshape(3, -1), axis=1) // size + size * np.arange(3)[:, None]
+    return Layout(box, units, units_of)
+
+
+@dataclass(frozen=True)
+class Solutions:
+    """What a search found for each of N puzzles."""
+
+    count: np.ndarray
+    """(N,) solutions, no more than were asked for."""
+    first: np.ndarray
+    """(N, cells) one of them; 0 where there is none."""
+    complete: np.ndarray
+    """(N,) bool: the search did not end early, so the count is exact up to the limit."""
+
+
+def solve(box: int, puzzles: np.ndarray, limit: int = 2, random: np.random.Generator | None = None) -> Solutions:
+    """Look for up to `limit` solutions of every puzzle.
+
+    Args:
+        box: Cells along the side of a box: 2 or 3.
+        puzzles: (N, cells) digits, 0 where a cell is empty.
+        limit: Stop at so many solutions of a puzzle.
+        random: Try the digits in random order; in ascending order without.
+    """
+    return search(box, candidates_of(box, puzzles), limit, random)
+
+
+def candidates_of(box: int, puzzles: np.ndarray) -> np.ndarray:
+    """(cells, N) uint16 candidates: one for a given digit, all where a cell is empty."""
+    full = (1 << box * box) - 1
+    digits = np.ascontiguousarray(puzzles.T)
+    return np.where(digits > 0, 1 << np.maximum(digits - 1, 0), full).astype(np.uint16)
+
+
+def search(box: int, boards: np.ndarray, limit: int = 2, random: np.random.Generator | None = None) -> Solutions:
+    """`solve` on candidates, (cells, N) uint16."""
+    shape, total = layout(box), boards.shape[1]
+    count, visited = np.zeros(total, np.int64), np.zeros(total, np.int64)
+    first = np.zeros((total, shape.cells), np.int64)
+    work = [(boards, np.arange(total))]
+    """Depth first: what is on top was guessed last."""
+    while work:
+        board, owner = _pop(work, min(BATCH, 4 * total))
+        open_ = (count[owner] < limit) & (visited[owner] < MAX_BOARDS)
+        board, owner = board[:, open_], owner[open_]
+        if not len(owner):
+            continue
+        np.add.at(visited, owner, 1)
+        board, owner = propagate(shape, board, owner)
+        choices = np.bitwise_count(board)
+        done = (choices == 1).all(0)
+        # Two boards of one puzzle may both be solved now; the last one written is kept.
+        first[owner[done]] = _digits(board[:, done]).T
+        np.add.at(count, owner[done], 1)
+        if not done.all():
+            work += _branch(board[:, ~done], choices[:, ~done], owner[~done], random)
+    return Solutions(np.minimum(count, limit), first, (visited < MAX_BOARDS) | (count >= limit))
+
+
+def _pop(work: list[tuple[np.ndarray, np.ndarray]], most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Boards from the top of the work list: one entry, or several small ones together, of a few boards a puzzle.
+
+    With more of them the search would go into the breadth, and few puzzles would use up their boards on guesses.
+    """
+    taken = [work.pop()]
+    while work and sum(len(owner) for _, owner in taken) + len(work[-1][1]) <= most:
+        taken.append(work.pop())
+    return np.concatenate([board for board, _ in taken], 1), np.concatenate([owner for _, owner in taken])
+
+
+def propagate(shape: Layout, board: np.ndarray, owner: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Fill in singles until nothing changes; boards with a contradiction are dropped.
+
+    board: (cells, N) uint16; owner: (N,) the puzzle of each board, which is dropped with it.
+    """
+    finished, finished_owner = [], []
+    while len(owner):
+        before = board
+        board, alive = _eliminate(shape, board)
+        unchanged = (board == before).all(0)
+        settled = alive & unchanged
+        if settled.any():
+            finished.append(board[:, settled])
+            finished_owner.append(owner[settled])
+        going = alive & ~unchanged
+        board, owner = board[:, going], owner[going]
+    if not finished:
+        return board[:, :0], owner[:0]
+    return np.concatenate(finished, 1), np.concatenate(finished_owner)
+
+
+def _eliminate(shape: Layout, board: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One round of naked and hidden singles: the new candidates, and (N,) bool which boards have no contradiction."""
+    full = np.uint16((1 << shape.size) - 1)
+    row, column, box = shape.units_of
+    # Naked singles: a digit that is known leaves the candidates of the other cells of its units.
+    single = np.where(board & (board - np.uint16(1)), np.uint16(0), board)
+    taken, twice = _once_and_twice(shape, single)
+    alive = ~twice.any(0)
+    new = board & (~(taken[row] | taken[column] | taken[box]) | single)
+    # Hidden singles: a digit that only one cell of a unit can hold belongs there.
+    once, twice = _once_and_twice(shape, new)
+    alive &= (once == full).all(0)  # every digit has a place
+    only = once & ~twice
+    needed = new & (only[row] | only[column] | only[box])
+    new = np.where(needed, needed, new)
+    alive &= (new != 0).all(0) & ~(needed & (needed - np.uint16(1))).any(0)
+    return new, alive
+
+
+def _once_and_twice(shape: Layout, board: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(units, N) the candidates of at least one cell of each unit, and of at least two."""
+    once, twice = (np.zeros((len(shape.units), board.shape[1]), np.uint16) for _ in range(2))
+    for cells in shape.units.T:
+        here = board[cells]
+        twice |= once & here
+        once |= here
+    return once, twice
+
+
+def _branch(
+    board: np.ndarray, choices: np.ndarray, owner: np.ndarray, random: np.random.Generator | None
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Every board twice: of a cell with the fewest candidates one is taken away, or it alone is left (on top)."""
+    boards = np.arange(len(owner))
+    cell = np.where(choices > 1, choices, 99).argmin(0)
+    options = board[cell, boards]
+    if random is None:
+        guess = options & -options.astype(np.int32)
+    else:  # a random one of the set bits
+        digits = 1 << np.arange(16, dtype=np.int64)
+        keys = np.where(options.astype(np.int64) & digits[:, None], random.random((16, len(owner))), -1.0)
+        guess = digits[keys.argmax(0)]
+    with_guess, without = board.copy(), board.copy()
+    with_guess[cell, boards] = guess
+    without[cell, boards] = options & ~guess
+    return [(without, owner), (with_guess, owner)]
+
+
+def _digits(board: np.ndarray) -> np.ndarray:
+    """Digits of cells that have one candidate each."""
+    return np.bitwise_count(board - np.uint16(1)).astype(np.int64) + 1
+
+
+def is_valid(box: int, grids: np.ndarray) -> np.ndarray:
+    """(N,) bool: every row, column and box holds every digit. grids: (N, cells) digits."""
+    shape = layout(box)
+    in_range = (grids.min(axis=1) >= 1) & (grids.max(axis=1) <= shape.size)
+    bits = 1 << (np.where(in_range[:, None], grids, 1) - 1)
+    seen = np.bitwise_or.reduce(bits[:, shape.units], axis=2)
+    return in_range & (seen == (1 << shape.size) - 1).all(axis=1)

@@ -1,0 +1,94 @@
+"""Learn an order of a masked model without a source, on puzzles or on text. Knows no flag."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from anyorder.data.corpus import read_lines
+from anyorder.device import join_processes
+from anyorder.errors import InputError, check_number
+from anyorder.models.adapter import TransformersModel
+from anyorder.models.pretrained import load_transformers
+from anyorder.orders.policy import PolicyConfig
+from anyorder.tasks import PuzzleTask, make_task
+from anyorder.training.config import TrainConfig, choose_by_device
+from anyorder.training.fill_data import FillData, PuzzleData, TextData
+from anyorder.training.learn_order import (
+    LEARN_ORDER_RUN,
+    LearnOrderResult,
+    compiles_features,
+    named_folder,
+    run_order_task,
+    with_reward,
+)
+from anyorder.training.order_loss import RLConfig
+from anyorder.training.order_task import OrderTask
+from anyorder.training.rewards import TextReward
+from anyorder.training.run_folder import check_run_folder
+
+PUZZLES = 20_000
+"""Different puzzles to learn from."""
+
+
+def learn_fill_order(
+    model: str | Path | TransformersModel,
+    out: str | Path,
+    task: str | PuzzleTask | None = None,
+    text: str | Path | Sequence[str] | None = None,
+    mask_share: float = 0.5,
+    policy: PolicyConfig = PolicyConfig(),  # noqa: B008 - frozen
+    rl: RLConfig = RLConfig(),  # noqa: B008
+    run: TrainConfig = LEARN_ORDER_RUN,
+    reward: str | TextReward | None = None,
+    name: str | None = None,
+    resume: bool = False,
+) -> LearnOrderResult:
+    """Learn the order in which a masked model fills puzzles or text, by reinforcement. The model stays as it is.
+
+    Args:
+        model: A masked model of Transformers: a bundled name, a folder, a hub id, or a loaded model.
+        out: The folder of the run: order/ (the best in validation), `checkpoint-*/` (to resume from), log.jsonl.
+        task: The puzzles to learn on, such as `sudoku-4x4`; they are generated.
+        text: Instead of a task, texts: a file with one a line, or a list. Some of their tokens are masked.
+        mask_share: The share of a text's tokens that is masked.
+        policy: The network.
+        rl: Algorithm and reward. The reward `auto` is the share of positions that are filled rightly.
+        run: How long and how fast to learn.
+        reward: Instead of the one in `rl`: a name, or a function of filled texts and right ones that returns a score
+            for each. The text of a puzzle is its line of characters.
+        name: Also put the result beside the model under this name, for the order `learned:NAME`; `default` makes it
+            the model's own order.
+        resume: Continue the run in `out` from its last checkpoint, if there is one.
+    """
+    out = Path(out)
+    run.check_length()
+    device = run.resolve_device()
+    check_number("mask_share", mask_share, above=0, at_most=1)
+    if (task is None) == (text is None):
+        raise InputError("give either a task or texts to learn on")
+    check_run_folder(out, resume)
+    puzzles = make_task(task) if isinstance(task, str) else task
+    rl = _with_sizes(with_reward(rl, reward).with_reward("accuracy"), device)
+    loaded = model if isinstance(model, TransformersModel) else load_transformers(model)
+    destination = named_folder(loaded, name)
+    join_processes(device)
+    if puzzles is not None:
+        held_out = 0 if rl.validation_split == "none" else rl.validation_sentences or 0
+        data: FillData = PuzzleData(puzzles, loaded, PUZZLES, held_out, run.seed)
+    else:
+        assert text is not None
+        lines = list(read_lines(Path(text), "replace")) if isinstance(text, str | Path) else text
+        data = TextData(lines, loaded, mask_share, rl, run.seed)
+    learning = OrderTask(data, policy, rl, run.seed, compiles_features(run))
+    return run_order_task(learning, run, out, destination, resume)
+
+
+def _with_sizes(rl: RLConfig, device: torch.device) -> RLConfig:
+    """The config with every size that was not given chosen by the device; canvases are short."""
+    return replace(
+        rl,
+        sentences=max(rl.num_minibatches, choose_by_device(rl.sentences, device, cuda=512, cpu=32)),
+        validation_sentences=choose_by_device(rl.validation_sentences, device, cuda=1000, cpu=200),
+    )

@@ -1,0 +1,140 @@
+"""Puzzles on the command line: generate, evaluate with accuracy, wrong lines and wrong options."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from anyorder.cli import main
+from anyorder.tasks import TASKS, make_task
+from anyorder.tasks.sudoku_solver import solve
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """120 puzzles and their solutions."""
+    folder = tmp_path_factory.mktemp("puzzles")
+    puzzles, solutions = folder / "puzzles.txt", folder / "solutions.txt"
+    command = ["puzzles", "--task", "sudoku-4x4", "--count", "120", "--seed", "77"]
+    assert main([*command, "--out", str(puzzles), "--solutions", str(solutions)]) == 0
+    return puzzles, solutions
+
+
+def test_generated_files(files: tuple[Path, Path]) -> None:
+    task = make_task("sudoku-4x4")
+    puzzles, solutions = (file.read_text(encoding="utf-8").splitlines() for file in files)
+    assert len(puzzles) == len(solutions) == 120
+    found = solve(2, task.generate(120, 77).puzzles)
+    assert [task.write(row) for row in found.first] == solutions
+
+
+def test_accuracy_of_the_bundled_model(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    puzzles, solutions = files
+    out = tmp_path / "out.json"
+    command = ["evaluate", "--model", "sudoku-4x4", "--source", str(puzzles), "--reference", str(solutions)]
+    assert main([*command, "--orders", "uniform,margin", "--json", str(out), "--table", str(tmp_path / "t.md")]) == 0
+    record = json.loads(out.read_text(encoding="utf-8"))
+    uniform, margin = record["rows"]
+    assert record["task"] == "sudoku-4x4"
+    assert uniform["order"] == "uniform"
+    assert uniform["accuracy"] < 40
+    assert margin["accuracy"] > 90
+    low, high = margin["accuracy_interval"]
+    assert low < margin["accuracy"] < high <= 100
+    assert margin["p_values"]["uniform"] < 0.001
+    assert margin["forwards"] == uniform["forwards"]
+    empty = [line.count("0") for line in puzzles.read_text(encoding="utf-8").splitlines()]
+    assert margin["forwards"] == pytest.approx(sum(empty) / len(empty), abs=1e-4)
+    assert record["lines"] == []
+    assert "solved %" in capsys.readouterr().out
+    assert "solved" in (tmp_path / "t.md").read_text(encoding="utf-8")
+
+
+def test_bad_lines_are_noted_and_the_rest_is_scored(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = files[0].read_text(encoding="utf-8").splitlines()[:3]
+    mixed = tmp_path / "mixed.txt"
+    mixed.write_bytes("\n".join([good[0], "", "123", "1100000000000000", *good[1:]]).encode() + b"\n\xff\xfe\n")
+    out = tmp_path / "out.json"
+    command = ["evaluate", "--model", "sudoku-4x4", "--source", str(mixed), "--orders", "margin"]
+    assert main([*command, "--schedule", "2", "--json", str(out)]) == 0
+    record = json.loads(out.read_text(encoding="utf-8"))
+    assert record["rows"][0]["puzzles"] == 3
+    assert record["rows"][0]["cells"] is None
+    assert [line["line"] for line in record["lines"]] == [2, 3, 4, 7]
+    assert "unsolvable puzzle" in capsys.readouterr().err
+    assert main([*command, "--strict"]) == 2
+    assert "mixed.txt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--direction", "de-en"], "--direction is for translation: this model fills masks"),
+        (["--length", "gold"], "--length is for translation"),
+        (["--task", "chess"], "unknown task 'chess'"),
+        (["--task", "sudoku-9x9"], "sudoku-9x9 has 81 cells, the model has room for 16"),
+        (["--orders", "nothing"], "unknown order 'nothing'"),
+        (["--reference", "x.txt"], "--reference needs --source"),
+    ],
+)
+def test_wrong_options(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--model", "sudoku-4x4", *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_learn_order_needs_something_to_learn_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["learn-order", "--model", "sudoku-4x4", "--out", str(tmp_path / "run"), "--run.steps", "1"]
+    assert main(command) == 2
+    assert "give --data and --direction (translation), --task (puzzles) or --text" in capsys.readouterr().err
+    assert main([*command, "--task", "sudoku-4x4", "--direction", "de-en"]) == 2
+    assert "--data and --direction are for translation" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_task_from_a_plugin(tmp_path: Path) -> None:
+    """Its puzzles are generated, and a model learns to copy the given cell."""
+    plugin = tmp_path / "copy_task.py"
+    plugin.write_text(
+        "import numpy as np, anyorder\n"
+        "from anyorder.tasks import Examples\n"
+        "@anyorder.register_task('copy-cell')\n"
+        "class Copy(anyorder.PuzzleTask):\n"
+        "    symbols, columns, rows = 'ab', 2, 1\n"
+        "    def generate(self, count, seed):\n"
+        "        given = np.random.default_rng(seed).integers(1, 3, count)\n"
+        "        return Examples(np.stack([given, 0 * given], 1), np.stack([given, given], 1))\n"
+        "    def is_solved(self, puzzles, answers):\n"
+        "        return answers[:, 0] == answers[:, 1]\n",
+        encoding="utf-8",
+    )
+    sizes = ["--encoder.hidden-size", "16", "--encoder.num-layers", "1", "--encoder.num-heads", "2"]
+    run = [
+        "--run.steps",
+        "60",
+        "--run.warmup",
+        "5",
+        "--run.learning-rate",
+        "0.01",
+        "--run.ema",
+        "0",
+        "--run.device",
+        "cpu",
+    ]
+    fill = ["--fill.puzzles", "20", "--fill.validation-puzzles", "10"]
+    common = ["--plugin", str(plugin)]
+    assert (
+        main(["train-task", "--task", "copy-cell", "--out", str(tmp_path / "run"), *sizes, *run, *fill, *common]) == 0
+    )
+    (tmp_path / "p.txt").write_text("a0\nb0\n", encoding="utf-8")
+    out = tmp_path / "out.json"
+    model = str(tmp_path / "run" / "model")
+    command = ["evaluate", "--model", model, "--source", str(tmp_path / "p.txt"), "--orders", "margin"]
+    assert main([*command, "--json", str(out), *common]) == 0
+    assert json.loads(out.read_text(encoding="utf-8"))["rows"][0]["accuracy"] == 100
+    del TASKS["copy-cell"]

@@ -1,0 +1,100 @@
+"""Accuracy: intervals and p-values against formulas, answers from trajectories."""
+
+import math
+
+import numpy as np
+import pytest
+
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.errors import InputError
+from anyorder.evaluation.accuracy import answers_of, score_puzzles, wilson_interval
+from anyorder.report.accuracy_table import accuracy_table
+from anyorder.tasks import make_task
+from anyorder.tasks.puzzles import PuzzleSet
+
+
+def trajectory(task_puzzle: str, answer: str, forwards: int = 0) -> Trajectory:
+    """A puzzle that was filled from the left."""
+    canvas = [None if cell == "0" else cell for cell in task_puzzle]
+    tokens = [answer[i] for i, cell in enumerate(canvas) if cell is None]
+    steps = list(range(1, len(tokens) + 1))
+    return Trajectory(
+        task_puzzle, answer, tokens, steps, [], "left-to-right", len(tokens), "", canvas=canvas, forwards=forwards
+    )
+
+
+def test_wilson_interval() -> None:
+    """The bounds p solve (share - p)^2 = z^2 p (1 - p) / n."""
+    for right, count in ((0, 10), (3, 10), (10, 10), (97, 200)):
+        low, high = wilson_interval(right, count)
+        share = right / count
+        for bound in (low / 100, high / 100):
+            assert (share - bound) ** 2 == pytest.approx(1.959964**2 * bound * (1 - bound) / count, abs=1e-6)
+        assert 0 <= low <= 100 * share <= high <= 100
+    assert wilson_interval(0, 10)[0] == 0
+    assert wilson_interval(10, 10)[1] == 100
+
+
+def test_answers_come_from_canvas_and_tokens() -> None:
+    task = make_task("sudoku-4x4")
+    puzzle, answer = "1000000000000000", "1234341221434321"
+    assert task.write(answers_of(task, [trajectory(puzzle, answer)])[0]) == answer
+    odd = trajectory(puzzle, answer.replace("2", "?"))
+    assert (answers_of(task, [odd])[0] == 0).sum() == 4
+    short = Trajectory("", "", ["1"], [1], [], "", 1, "")
+    assert (answers_of(task, [short]) == 0).all()
+
+
+def test_scores_and_significance() -> None:
+    """The p-value is that of the exact McNemar test, within the error of 10,000 random swaps."""
+    task = make_task("sudoku-4x4")
+    examples = task.generate(60, seed=5)
+    lines = [(task.write(p), task.write(s)) for p, s in zip(examples.puzzles, examples.solutions, strict=True)]
+    wrong = [line[1].translate(str.maketrans("1234", "2222")) for line in lines]
+    kept = [
+        "".join(p if p != "0" else w for p, w in zip(line[0], bad, strict=True))
+        for line, bad in zip(lines, wrong, strict=True)
+    ]
+    only_a, only_b = 14, 4  # solved by one system alone; 20 by both, 22 by none
+    a = [s if i < 20 + only_a else kept[i] for i, (_, s) in enumerate(lines)]
+    b = [s if i < 20 or 34 <= i < 34 + only_b else kept[i] for i, (_, s) in enumerate(lines)]
+    puzzles = PuzzleSet(examples.puzzles, examples.solutions, list(range(1, 61)), [])
+    systems = {
+        name: [trajectory(p, answer, forwards=7) for (p, _), answer in zip(lines, answers, strict=True)]
+        for name, answers in (("b", b), ("a", a))
+    }
+    result = score_puzzles(systems, task, puzzles)
+    rows = {row.system: row for row in result.rows}
+    assert rows["a"].accuracy == pytest.approx(100 * 34 / 60, abs=1e-3)
+    assert rows["b"].accuracy == pytest.approx(40.0)
+    assert rows["a"].accuracy_interval == wilson_interval(34, 60)
+    assert rows["a"].forwards == 7
+    assert rows["b"].p_values == {}
+    exact = 2 * sum(math.comb(18, k) for k in range(only_b + 1)) / 2**18
+    assert rows["a"].p_values["b"] == pytest.approx(exact, abs=0.006)
+    assert rows["a"].differences["b"].accuracy == pytest.approx(100 * 10 / 60, abs=1e-3)
+    assert rows["a"].cells is not None
+    assert rows["a"].accuracy < rows["a"].cells < 100
+    record = result.as_json()
+    assert record["rows"][1]["accuracy_interval"] == wilson_interval(34, 60)
+    assert "seconds" not in record["rows"][0]
+    table = accuracy_table(result)
+    assert [column.heading for column in table.groups["all"]] == [
+        "solved %", "95% interval", "cells %", "forwards", "Δ", "p",
+    ]  # fmt: skip
+    without = PuzzleSet(examples.puzzles, None, list(range(1, 61)), [])  # the rules alone decide
+    assert [row.accuracy for row in score_puzzles(systems, task, without).rows] == [row.accuracy for row in result.rows]
+
+
+def test_too_few_puzzles_and_wrong_counts() -> None:
+    task = make_task("sudoku-4x4")
+    examples = task.generate(2, seed=5)
+    puzzles = PuzzleSet(examples.puzzles, None, [1, 2], [])
+    one = [trajectory(task.write(p), task.write(s)) for p, s in zip(examples.puzzles, examples.solutions, strict=True)]
+    result = score_puzzles({"a": one, "b": one}, task, puzzles)
+    assert result.notes == ["2 puzzles are too few for a significance test (at least 10): no p-values."]
+    assert np.isclose([row.accuracy for row in result.rows], 100).all()
+    with pytest.raises(InputError, match="b has 1 answers but there are 2 puzzles"):
+        score_puzzles({"a": one, "b": one[:1]}, task, puzzles)
+    with pytest.raises(InputError, match="'c': is not one of the systems"):
+        score_puzzles({"a": one}, task, puzzles, against=["c"])

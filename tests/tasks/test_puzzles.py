@@ -1,0 +1,91 @@
+"""Lines of puzzles: what is wrong with one is noted, and never stops the others. And the models that solve them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anyorder.errors import InputError
+from anyorder.models.pretrained import load_transformers
+from anyorder.tasks import make_task
+from anyorder.tasks.canvases import CellTokens, fill_puzzles
+from anyorder.tasks.encoder import EncoderConfig, as_model, first_symbol, new_encoder, save_encoder
+from anyorder.tasks.puzzles import read_puzzles
+
+PUZZLE, SOLUTION = "0200000004200103", "1234431234212143"
+
+
+def test_bad_lines_are_left_out_with_a_note() -> None:
+    task = make_task("sudoku-4x4")
+    lines = [PUZZLE, "12", "x" * 16, "1100000000000000", PUZZLE, PUZZLE, PUZZLE, f" {PUZZLE.replace('0', '.')}\r"]
+    solutions = [SOLUTION, SOLUTION, SOLUTION, SOLUTION, "1", PUZZLE, SOLUTION[::-1], SOLUTION]
+    read = read_puzzles(task, lines, solutions)
+    assert read.lines == [1, 8]
+    assert read.puzzles.tolist() == [task.read(PUZZLE).tolist()] * 2
+    assert read.solutions is not None
+    assert read.solutions.tolist() == [task.read(SOLUTION).tolist()] * 2
+    assert [(note.line, note.note, note.scored) for note in read.notes] == [
+        (2, "unreadable puzzle (2 characters, expected 16)", False),
+        (3, "unreadable puzzle ('x', expected 1 to 4, or 0 for an empty cell)", False),
+        (4, "unsolvable puzzle (no solution)", False),
+        (5, "unreadable solution (1 characters, expected 16)", False),
+        (6, "unreadable solution (has empty cells)", False),
+        (7, "wrong solution (changes the puzzle)", False),
+    ]
+
+
+def test_strict_names_the_first_bad_line() -> None:
+    task = make_task("sudoku-4x4")
+    with pytest.raises(InputError, match="^p.txt, line 2: the puzzle has no solution$"):
+        read_puzzles(task, [PUZZLE, "1100000000000000"], None, ["p.txt"], strict=True)
+    with pytest.raises(InputError, match="^s.txt, line 1: 2 characters, expected 16$"):
+        read_puzzles(task, [PUZZLE], ["12"], ["p.txt", "s.txt"], strict=True)
+
+
+def test_nothing_to_solve() -> None:
+    task = make_task("sudoku-4x4")
+    with pytest.raises(InputError, match="no line is a puzzle of sudoku-4x4"):
+        read_puzzles(task, ["12"])
+    with pytest.raises(InputError, match="puzzles has 1 lines but solutions has 2"):
+        read_puzzles(task, [PUZZLE], [SOLUTION] * 2)
+
+
+def test_a_model_for_puzzles_is_saved_as_any_transformers_model(tmp_path: Path) -> None:
+    task = make_task("sudoku-4x4")
+    network = new_encoder(task, EncoderConfig(16, 1, 2), seed=3)
+    save_encoder(network, task, tmp_path / "model")
+    loaded = load_transformers(tmp_path / "model")
+    fresh = as_model(network, task)
+    assert loaded.network.config.anyorder_task == "sudoku-4x4"
+    assert loaded.to_tokens(range(loaded.vocab_size)) == ["[PAD]", "[MASK]", "[UNK]", "1", "2", "3", "4"]
+    assert loaded.encode(["12[MASK]4"])[0].tolist() == [3, 4, 1, 6]
+    assert np.flatnonzero(loaded.allowed_tokens).tolist() == [3, 4, 5, 6]
+    assert loaded.max_length == task.cells
+    examples = task.generate(6, seed=1)
+    cells = CellTokens(loaded, task)
+    assert (cells.tokens(examples.solutions) == examples.solutions + first_symbol() - 1).all()
+    assert (cells.tokens(examples.puzzles)[examples.puzzles == 0] == loaded.mask_token).all()
+    assert (cells.answers(cells.tokens(examples.puzzles)) == examples.puzzles).all()
+    from anyorder.orders import make_order
+
+    answers = [fill_puzzles(model, cells, examples.puzzles, make_order("margin")) for model in (loaded, fresh)]
+    np.testing.assert_array_equal(answers[0].cells, answers[1].cells)
+    assert (answers[0].cells > 0).all()
+    assert ((answers[0].cells == examples.puzzles) | (examples.puzzles == 0)).all()
+    with pytest.raises(InputError, match="sudoku-9x9 has 81 cells, the model has room for 16"):
+        CellTokens(loaded, make_task("sudoku-9x9"))
+
+
+def test_a_model_of_something_else_is_refused() -> None:
+    task = make_task("sudoku-4x4")
+
+    class Letters(type(task)):  # type: ignore[misc]
+        symbols = "abcd"
+
+    model = as_model(new_encoder(task, EncoderConfig(16, 1, 2), seed=3), task)
+    letters = Letters()
+    letters.name = "letters"
+    with pytest.raises(InputError, match="cannot solve letters: it has no token for 'a'"):
+        CellTokens(model, letters)
+    with pytest.raises(InputError, match="num_heads 3: does not divide the hidden size 16"):
+        EncoderConfig(16, 1, 3)
