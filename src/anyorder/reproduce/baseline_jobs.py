@@ -1,0 +1,198 @@
+"""Jobs of the autoregressive baseline: train it, decode with it. Neither is ever done twice.
+
+baseline/MODEL/MINUTES    the folder of a run: model/, checkpoints, log.jsonl
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anyorder import __version__
+from anyorder.data.store import Store
+from anyorder.data.subwords import CONTINUES
+from anyorder.decoding.sentence import Sentence
+from anyorder.decoding.signature import Signature
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.errors import InputError
+from anyorder.files import sha256
+from anyorder.files.records import read_record
+from anyorder.models.storage import WEIGHTS
+from anyorder.models.translation import TranslationModel
+from anyorder.reproduce.autoregressive import AutoregressiveTask, Sentences, bucket, load_baseline, source_arrays
+from anyorder.reproduce.cells import CellJob, Job, Spent, device_name, read_log_seconds, write_whole_json
+from anyorder.training.config import TrainConfig, choose_by_device
+from anyorder.training.loop import run_training
+
+METHODS = {"greedy": 1, "beam 4": 4}
+"""Ways to decode, and their beams."""
+DECODE_TOKENS = 16_384
+"""Source tokens that are decoded together, padding included."""
+
+
+@dataclass(frozen=True)
+class BaselineTrainJob(Job):
+    """Train a baseline of the size of a model, on the same text.
+
+    Args:
+        results: The folder of all results.
+        model: The undirected model.
+        label: Its folder.
+        stores: The text.
+        minutes: How long to train.
+        device: Where to train.
+    """
+
+    results: Path
+    model: TranslationModel
+    label: str
+    stores: Sequence[Store]
+    minutes: float
+    device: torch.device
+    kind = "train"
+
+    @property
+    def folder(self) -> Path:
+        return self.results / "baseline" / self.label / f"{self.minutes:g}-minutes"
+
+    @property
+    def place(self) -> Path:
+        """The folder of the trained model."""
+        return self.folder / AutoregressiveTask.folder
+
+    @property
+    def title(self) -> str:
+        return f"train an autoregressive baseline, {self.minutes:g} minutes"
+
+    @property
+    def amount(self) -> int:
+        return max(1, round(self.minutes * 60))
+
+    @property
+    def done(self) -> bool:
+        return self._record.exists() and (self.place / WEIGHTS).exists()
+
+    def spent(self) -> list[Spent]:
+        seconds = read_log_seconds(self.folder)
+        if not seconds:
+            return []
+        device = read_record(self._record).text("device") if self._record.exists() else device_name(self.device)
+        return [Spent("train", seconds, device, self.amount)]
+
+    def run(self) -> bool:
+        tokens = choose_by_device(None, self.device, cuda=16_384, cpu=1_024)
+        task = AutoregressiveTask(self.stores, self.model, tokens, seed=1)
+        device: Any = self.device.type
+        run = TrainConfig(minutes=self.minutes, learning_rate=5e-4, validate_every=2000, device=device, compile="no")
+        result = run_training(task, run, self.folder, resume=True)
+        if result.finished:
+            write_whole_json(
+                self._record, {"steps": result.step, "scores": result.scores, "device": device_name(self.device)}
+            )
+        return result.finished
+
+    @property
+    def _record(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.json")
+
+
+@dataclass(frozen=True)
+class BaselineDecodeJob(CellJob):
+    """Decode a test set with a baseline, greedily or with a beam.
+
+    Args:
+        place: The folder of the trained baseline, which may not exist yet.
+        model: The undirected model whose vocabulary it has.
+        on: Where to decode.
+    """
+
+    place: Path
+    model: TranslationModel
+    on: torch.device
+
+    @property
+    def device(self) -> torch.device:
+        return self.on
+
+    def key(self) -> dict[str, Any] | None:
+        return {"weights": _checksum(self.place)} if (self.place / WEIGHTS).exists() else None
+
+    def decode(self, sentences: Sequence[Sentence], on_progress: Callable[[int], None]) -> list[Trajectory]:
+        network, record = load_baseline(self.place, self.on)
+        if record.text("vocabulary") != self.model.vocabulary.fingerprint:
+            raise InputError(f"{self.place}: was trained with another vocabulary than {self.model.name}")
+        _, target = self.model.languages(self.data.direction)
+        tag = len(self.model.vocabulary) + record.texts("languages").index(target)
+        return decode_baseline(
+            network, self.model, sentences, self.data.direction, tag, METHODS[self.name], on_progress
+        )
+
+
+@cache
+def _checksum(place: Path) -> str:
+    return sha256(place / WEIGHTS)[:12]
+
+
+@torch.inference_mode()
+def decode_baseline(
+    network: Any,
+    model: TranslationModel,
+    sentences: Sequence[Sentence],
+    direction: str,
+    tag: int,
+    beam: int,
+    on_progress: Callable[[int], None] = lambda sentences: None,
+) -> list[Trajectory]:
+    """Translate sentences from left to right. A source that is too long is truncated.
+
+    Args:
+        network: Transformers' model.
+        model: The undirected model whose vocabulary it has.
+        sentences: What to translate.
+        direction: Source and target language.
+        tag: The token of the target language.
+        beam: Hypotheses that are kept; 1 is greedy.
+        on_progress: Called with the number of sentences that were finished.
+    """
+    vocabulary, room = model.vocabulary, model.max_length
+    sources = [sentence.ids[:room] for sentence in sentences]
+    signature = Signature(
+        order="left-to-right", schedule="one", revision="none", beam=beam, length="own", seed=1,
+        version=f"anyorder.{__version__}",
+    )  # fmt: skip
+    found: dict[int, Trajectory] = {}
+    sizes = torch.tensor([len(source) + 2 for source in sources]).numpy()
+    for group in bucket(sizes, DECODE_TOKENS // beam):
+        batch = Sentences.of([sources[i] for i in group])
+        arrays = source_arrays(batch, torch.full((len(group),), tag).numpy(), vocabulary.pad, vocabulary.eos)
+        inputs = {name: torch.from_numpy(array).to(network.device) for name, array in arrays.items()}
+        longest = min(room, 2 * int(batch.lengths.max()) + 10)
+        generated = network.generate(
+            **inputs, num_beams=beam, do_sample=False, max_new_tokens=longest, suppress_tokens=_forbidden(model)
+        )
+        for i, line in zip(group.tolist(), generated.tolist(), strict=True):
+            ids = [token for token in line[1:] if token not in (vocabulary.pad, vocabulary.eos)]
+            found[i] = _trajectory(model, sentences[i].text, ids, direction, str(signature))
+        on_progress(len(group))
+    return [found[i] for i in range(len(sentences))]
+
+
+def _forbidden(model: TranslationModel) -> list[int]:
+    """Special tokens and the tags of languages are never generated."""
+    size, vocabulary = len(model.vocabulary), model.vocabulary
+    special = [i for i in range(vocabulary.first_word) if i != vocabulary.eos]
+    return [*special, *range(size, size + len(model.config.languages))]
+
+
+def _trajectory(model: TranslationModel, source: str, ids: list[int], direction: str, signature: str) -> Trajectory:
+    tokens = model.to_tokens(ids)
+    if tokens:  # a hypothesis that was cut off may end inside a word
+        tokens[-1] = tokens[-1].removesuffix(CONTINUES) or CONTINUES
+    steps = list(range(1, len(ids) + 1))
+    text = model.to_text(ids, direction)
+    return Trajectory(
+        source, text, tokens, steps, [], "left-to-right", len(ids), signature, "autoregressive", direction
+    )

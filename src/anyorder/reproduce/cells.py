@@ -1,0 +1,231 @@
+"""Trajectories of a test set on disk, in a folder that is named by what decides them, and the jobs that fill it.
+
+    decode/MODEL/DIRECTION/SET/LENGTH/ORDER    cell.json and trajectories.jsonl.xz
+
+A cell may hold the short sentences only; a job that wants longer ones decodes these and no others. Knows no tables.
+"""
+
+import json
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anyorder import progress
+from anyorder.decoding.sentence import Sentence
+from anyorder.decoding.trajectory import Trajectory, read_trajectories, write_trajectories
+from anyorder.files import atomic_file, atomic_folder, read_whole, sha256, verify, write_json
+from anyorder.files.records import Record, parse_json, read_record
+from anyorder.reproduce.evaluation_sets import EvaluationSet
+from anyorder.training.run_folder import LOG
+
+CELL, TRAJECTORIES = "cell.json", "trajectories.jsonl.xz"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a session of a job took."""
+
+    kind: str
+    """learn, decode or train."""
+    seconds: float
+    device: str
+    amount: int
+    """Steps or sentences."""
+
+
+class Job(ABC):
+    """Something to do once."""
+
+    kind: str
+    """learn, decode or train."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """One line for people."""
+
+    @property
+    @abstractmethod
+    def amount(self) -> int:
+        """Steps or sentences."""
+
+    @property
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether there is nothing left to do."""
+
+    @abstractmethod
+    def spent(self) -> list[Spent]:
+        """What was spent on it so far."""
+
+    @abstractmethod
+    def run(self) -> bool:
+        """Do what is missing; False if a signal stopped it."""
+
+
+@dataclass(frozen=True)
+class CellJob(Job):
+    """Decode the sentences of a test set up to some length.
+
+    Args:
+        results: The folder of all results.
+        label: The folder of the model.
+        data: The test set.
+        rule: How the target's length is found.
+        name: The order, or another way to decode.
+        max_length: Subwords on both sides; None for all sentences.
+    """
+
+    results: Path
+    label: str
+    data: EvaluationSet
+    rule: str
+    name: str
+    max_length: int | None
+    kind = "decode"
+
+    @abstractmethod
+    def key(self) -> dict[str, Any] | None:
+        """What decides the trajectories and is not in the names of the folders; None if it is not known yet."""
+
+    @abstractmethod
+    def decode(self, sentences: Sequence[Sentence], on_progress: Callable[[int], None]) -> list[Trajectory]: ...
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where it is decoded."""
+
+    @property
+    def folder(self) -> Path:
+        of_set = f"{self.data.split}-{self.data.fingerprint}"
+        of_order = Path(of_set, plain_name(self.rule), plain_name(self.name))
+        return self.results / "decode" / self.label / self.data.direction / of_order
+
+    @property
+    def title(self) -> str:
+        limit = "" if self.max_length is None else f" ≤{self.max_length}"
+        return f"decode {self.data.direction} {self.data.split}{limit}, {self.rule}, {self.name}"
+
+    @property
+    def amount(self) -> int:
+        return len(self.data.within(self.max_length))
+
+    @property
+    def done(self) -> bool:
+        cell = self.cell()
+        return cell is not None and set(self.data.within(self.max_length)) <= set(cell.rows)
+
+    def spent(self) -> list[Spent]:
+        cell = self.cell()
+        return [] if cell is None else cell.spent
+
+    def run(self) -> bool:
+        cell, key = self.cell(), self.key()
+        assert key is not None
+        known = {} if cell is None else dict(zip(cell.rows, cell.trajectories(), strict=True))
+        missing = [row for row in self.data.within(self.max_length) if row not in known]
+        start = time.perf_counter()
+        with progress.bar(self.title, len(missing), "sentences") as bar:
+            fresh = self.decode([self.data.sentences[row] for row in missing], bar.advance)
+        seconds = round(time.perf_counter() - start, 3)
+        known |= dict(zip(missing, fresh, strict=True))
+        now = Spent("decode", seconds, device_name(self.device), len(missing))
+        write_cell(self.folder, key, known, [*([] if cell is None else cell.spent), now])
+        return True
+
+    def cell(self) -> "CellFiles | None":
+        """What is there already, unless something else was decoded under the same name."""
+        cell, key = read_cell(self.folder), self.key()
+        return cell if cell is not None and cell.key == key else None
+
+
+@dataclass(frozen=True)
+class CellFiles:
+    """Trajectories on disk."""
+
+    folder: Path
+    key: dict[str, Any]
+    rows: list[int]
+    """The numbers of the sentences, ascending."""
+    spent: list[Spent]
+    checksum: str
+    """Of the trajectories."""
+
+    def trajectories(self) -> Iterator[Trajectory]:
+        verify(self.folder, TRAJECTORIES)
+        return read_trajectories(self.folder / TRAJECTORIES)
+
+    def select(self, rows: Sequence[int]) -> list[Trajectory]:
+        """The trajectories of some sentences."""
+        known = dict(zip(self.rows, self.trajectories(), strict=True))
+        return [known[row] for row in rows]
+
+
+def read_cell(folder: Path) -> CellFiles | None:
+    """The trajectories in a folder; None if there are none."""
+    return read_whole(folder, _read_cell) if (folder / CELL).exists() else None
+
+
+def _read_cell(folder: Path) -> CellFiles:
+    verify(folder, CELL)
+    record = read_record(folder / CELL)
+    rows = record.values.get("rows")
+    if not isinstance(rows, list) or not all(type(row) is int for row in rows):
+        raise record.error("rows", "expected the numbers of sentences")
+    spent = [Record(record.where, entry, f"spent.{i}.").config(Spent) for i, entry in enumerate(record.values["spent"])]
+    return CellFiles(folder, record.record("key").values, rows, spent, record.text("trajectories"))
+
+
+def write_cell(folder: Path, key: dict[str, Any], by_row: dict[int, Trajectory], spent: Sequence[Spent]) -> None:
+    """Write trajectories, whole or not at all."""
+    rows = sorted(by_row)
+    trajectories = [by_row[row] for row in rows]
+    with atomic_folder(folder) as partial:
+        write_trajectories(partial / TRAJECTORIES, trajectories)
+        record = {
+            "signature": next((one.signature for one in trajectories), ""),
+            "sentences": len(rows),
+            "spent": [asdict(one) for one in spent],
+            "trajectories": sha256(partial / TRAJECTORIES),
+            "key": key,
+            "rows": rows,
+        }
+        write_json(partial / CELL, record)
+
+
+def write_whole_json(file: Path, value: Any) -> None:
+    """Write a JSON file, whole or not at all; its folder is made."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(file) as stream:
+        stream.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def plain_name(text: str) -> str:
+    """A name as part of a path: readable, without marks that a shell or a file system may take for something else.
+
+    >>> plain_name("bleu, λ=0.0005"), plain_name("table:4")
+    ('bleu,lambda=0.0005', 'table-4')
+    """
+    text = text.replace("λ", "lambda").replace(", ", ",").replace(":", "-")
+    return re.sub(r"[^\w.,=+-]+", "_", text) or "_"
+
+
+def read_log_seconds(run: Path) -> float:
+    """The seconds that a training run took, over all its sessions, as its log has them."""
+    file = run / LOG
+    if not file.exists():
+        return 0.0
+    *lines, _ = file.read_text(encoding="utf-8", errors="replace").split("\n")  # a killed run may tear the last one
+    return max((float(parse_json(line, str(file)).get("seconds") or 0) for line in lines), default=0.0)
+
+
+def device_name(device: torch.device) -> str:
+    """What people call a device."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

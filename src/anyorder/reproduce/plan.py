@@ -1,0 +1,272 @@
+"""What a table needs: which jobs, in which order, and which of them make up each column. Does none of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, permutations
+from pathlib import Path
+from typing import Literal
+
+from anyorder.decoding.lengths import make_length
+from anyorder.device import resolve_device
+from anyorder.errors import InputError, check_number
+from anyorder.evaluation.significance import MAX_SAMPLES, MIN_SAMPLES, SAMPLES
+from anyorder.models.translation import TranslationModel
+from anyorder.orders.storage import DEFAULT, find_order
+from anyorder.reproduce.autoregressive import RECORD
+from anyorder.reproduce.baseline_jobs import METHODS, BaselineDecodeJob, BaselineTrainJob
+from anyorder.reproduce.cells import CellJob, Job
+from anyorder.reproduce.evaluation_sets import DataFolders, EvaluationSet
+from anyorder.reproduce.jobs import DecodeJob, LearnJob, ModelFiles
+from anyorder.reproduce.settings import SETTINGS, Scale
+from anyorder.reproduce.tables import Part, Row, Table, choose_rows, direction_title, find_table
+from anyorder.translator import Translator, load
+
+Learned = Literal["seeds", "model"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to reproduce, and with what."""
+
+    table: str
+    out: Path
+    """The folder of all results."""
+    models: Sequence[str] = ()
+    """Bundled names, folders or hub ids; each direction takes the first model that translates it."""
+    data: Sequence[Path] = ()
+    """Prepared stores, and folders of text files."""
+    directions: Sequence[str] = ()
+    """The table's own that the models translate if none is named."""
+    rules: Sequence[str] = ()
+    """Length rules; the table's own if none is named."""
+    rows: Sequence[str] = ()
+    """Rows of the table; all if none is named."""
+    scale: Scale = "here"
+    learned: Learned = "seeds"
+    """Learn orders with several seeds, or take those beside the model."""
+    shared: bool = False
+    """Learn each order for all directions of a model that there is a store for, not for each direction its own."""
+    seeds: int = 3
+    steps: int | None = None
+    """Of learning, in place of the scale's."""
+    baseline: float | None = None
+    """Minutes to train an autoregressive baseline; None for no baseline."""
+    baseline_model: Path | None = None
+    """One that was trained before."""
+    sentences: int | None = None
+    """Only the first so many of every test set."""
+    samples: int = SAMPLES
+    """Resamplings of the significance tests."""
+    device: str = "auto"
+    batch_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        check_number("seeds", self.seeds, at_least=1, at_most=100)
+        check_number("steps", self.steps, at_least=1)
+        check_number("baseline", self.baseline, above=0)
+        check_number("sentences", self.sentences, at_least=1)
+        check_number("samples", self.samples, at_least=MIN_SAMPLES, at_most=MAX_SAMPLES)
+        check_number("batch_tokens", self.batch_tokens, at_least=1, at_most=1 << 24)
+        choose_rows(find_table(self.table), self.rows)
+        for rule in self.rules:
+            make_length(rule)
+        for direction in self.directions:
+            direction_title(direction)
+        if self.baseline is not None and self.baseline_model is not None:
+            raise InputError("cannot be given together with a model that was trained before", "baseline")
+
+
+@dataclass(frozen=True)
+class PlannedSystem:
+    """A row, with one seed, on one test set."""
+
+    row: str
+    seed: int | None
+    learned: bool
+    job: CellJob
+    needs: tuple[Job, ...] = ()
+    """What must be done before."""
+
+
+@dataclass(frozen=True)
+class PlannedPart:
+    """A column of a table."""
+
+    data: EvaluationSet
+    part: Part
+    rule: str
+    systems: list[PlannedSystem]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All jobs of a table, those that others wait for first."""
+
+    table: Table
+    jobs: list[Job]
+    parts: list[PlannedPart]
+    heuristics: list[str]
+    """The rows that p-values compare with."""
+    notes: list[str]
+    """What is left out, and why."""
+
+
+def make_plan(request: Request) -> Plan:
+    """The jobs of a table, done or not. Opens models and test sets."""
+    return _Planner(request).plan()
+
+
+@dataclass(frozen=True)
+class _OpenModel:
+    files: ModelFiles
+    label: str
+    translator: Translator
+
+    @property
+    def directions(self) -> list[str]:
+        return self.translator.model.config.directions
+
+
+class _Planner:
+    def __init__(self, request: Request):
+        if not request.models:
+            raise InputError("is missing: name a model", "model")
+        self.request = request
+        self.table = find_table(request.table)
+        self.rows = choose_rows(self.table, request.rows)
+        self.device = resolve_device(request.device)
+        self.data = DataFolders(request.data)
+        files = [ModelFiles(place) for place in request.models]
+        self.models = [_OpenModel(one, one.label(), load(one.path, self.device)) for one in files]
+        self.notes: dict[str, None] = {}
+
+    def plan(self) -> Plan:
+        early: list[Job] = []
+        late: list[Job] = []
+        parts: list[PlannedPart] = []
+        for direction in self._directions():
+            model = self._model(direction)
+            sets = {
+                split: self.data.evaluation_set(direction, split, model.translator.model).first(self.request.sentences)
+                for split in self._splits(direction)
+            }
+            for rule in self.request.rules or self.table.rules:
+                systems = {split: list(self._systems(model, data, rule)) for split, data in sets.items()}
+                for system in chain.from_iterable(systems.values()):
+                    (late if system.needs else early).extend([*system.needs, system.job])
+                parts += [
+                    PlannedPart(sets[part.split], part, rule, systems[part.split])
+                    for part in self.table.parts
+                    if part.split in sets
+                ]
+        heuristics = [row.name for row in self.rows if row.learned is None]
+        jobs = {job.title: job for job in [*early, *late]}
+        return Plan(self.table, list(jobs.values()), parts, heuristics, list(self.notes))
+
+    def _directions(self) -> list[str]:
+        if self.request.directions:
+            return list(dict.fromkeys(self.request.directions))
+        known = {direction for model in self.models for direction in model.directions}
+        found = [direction for direction in self.table.directions if direction in known]
+        if not found:
+            names = ", ".join(self.request.models)
+            raise InputError(f"{names}: translates none of {', '.join(self.table.directions)}", "model")
+        return found
+
+    def _splits(self, direction: str) -> list[str]:
+        """The table's splits that there is data for; all of them if there is none, and the first is then refused."""
+        found = [split for split in self.table.splits if self.data.has(direction, split)]
+        for split in self.table.splits:
+            if found and split not in found:
+                self.notes[f"{direction_title(direction)}: there is no {split} set."] = None
+        return found or self.table.splits
+
+    def _model(self, direction: str) -> _OpenModel:
+        """The first model that translates a direction."""
+        for model in self.models:
+            if direction in model.directions:
+                return model
+        known = dict.fromkeys(name for model in self.models for name in model.directions)
+        raise InputError(f"'{direction}': no model translates it (known: {', '.join(known)})", "direction")
+
+    def _systems(self, model: _OpenModel, data: EvaluationSet, rule: str) -> Iterator[PlannedSystem]:
+        """Every row on one test set, learned ones once for each seed."""
+        limits = [part.max_length for part in self.table.parts if part.split == data.split]
+        longest = None if None in limits else max(limit for limit in limits if limit is not None)
+
+        def decode(name: str, order: str | Path, kind: str = "") -> DecodeJob:
+            of_cell = (self.request.out, model.label, data, rule, name, longest)
+            return DecodeJob(*of_cell, model.translator, order, f"learned:{kind}", self.request.batch_tokens)
+
+        for row in self.rows:
+            if row.learned is None:
+                yield PlannedSystem(row.name, None, False, decode(row.name, row.name))
+            elif self.request.learned == "model":
+                order = self._own_order(row, data.direction, model)
+                if order:
+                    yield PlannedSystem(row.name, None, True, decode(row.name, order))
+            else:
+                for seed in range(1, self.request.seeds + 1):
+                    learn = self._learn_job(row, data.direction, model, seed)
+                    job = decode(f"{learn.name},seed={seed}", learn.order, row.learned.kind)
+                    yield PlannedSystem(row.name, seed, True, job, (learn,))
+        if self.table.takes_baseline and self._baseline is not None:
+            place, label, needs = self._baseline
+            for method in METHODS:
+                job_of_baseline = BaselineDecodeJob(
+                    self.request.out, label, data, "own", method, longest, place, model.translator.model, self.device
+                )
+                yield PlannedSystem(f"autoregressive, {method}", None, False, job_of_baseline, needs)
+
+    def _own_order(self, row: Row, direction: str, model: _OpenModel) -> str | None:
+        """The name of the model's own order for a row; None, with a note, if it has none."""
+        assert row.learned is not None
+        name = row.learned.name
+        if name and has_order(name, model.translator.model, direction):
+            return "learned" if name == DEFAULT else f"learned:{name}"
+        self.notes[f"{direction_title(direction)}: the model has no order of its own for the row {row.name}."] = None
+        return None
+
+    def _learn_job(self, row: Row, direction: str, model: _OpenModel, seed: int) -> LearnJob:
+        assert row.learned is not None
+        settings = SETTINGS[self.request.scale][row.learned.kind]
+        settings = settings.for_order(row.learned, seed, self.request.steps, self.device.type)
+        directions = self._learned_together(direction, model)
+        stores = dict.fromkeys(self.data.store(each, model.translator.model) for each in directions)
+        of_model = (self.request.out, model.files, model.label, directions)
+        return LearnJob(*of_model, row.learned.kind, settings, tuple(stores), self.device)
+
+    def _learned_together(self, direction: str, model: _OpenModel) -> tuple[str, ...]:
+        """The directions that share an order with this one."""
+        if not self.request.shared:
+            return (direction,)
+        held = {pair for store in self.data.stores for pair in permutations(store.languages, 2)}
+        return tuple(each for each in model.directions if tuple(each.split("-")) in held) or (direction,)
+
+    @cached_property
+    def _baseline(self) -> tuple[Path, str, tuple[Job, ...]] | None:
+        """The folder of the baseline, its label, and the job that trains it, if one does."""
+        request = self.request
+        if request.baseline_model is not None:
+            if not (request.baseline_model / RECORD).exists():
+                raise InputError(f"{request.baseline_model}: is no baseline (it has no {RECORD})", "baseline_model")
+            return request.baseline_model, ModelFiles(str(request.baseline_model)).label(), ()
+        if request.baseline is None:
+            return None
+        model = self.models[0]
+        vocabulary = model.translator.model.vocabulary.fingerprint
+        stores = [store for store in self.data.stores if store.vocabulary.fingerprint == vocabulary]
+        if not stores:
+            raise InputError("needs a store that was prepared with the model's vocabulary", "baseline")
+        job = BaselineTrainJob(request.out, model.translator.model, model.label, stores, request.baseline, self.device)
+        return job.place, f"{model.label}-autoregressive-{job.folder.name}", (job,)
+
+
+def has_order(name: str, model: TranslationModel, direction: str) -> bool:
+    """Whether an order of that name lies beside a model, for this direction."""
+    try:
+        find_order(name, model, direction)
+    except InputError:
+        return False
+    return True

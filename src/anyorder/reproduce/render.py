@@ -1,0 +1,212 @@
+"""A table as Markdown, LaTeX and JSON: ours, the paper's numbers beside it, and what it took. Computes no scores."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anyorder.files import atomic_file
+from anyorder.report.table_data import Cell, Column, TableData, count_text, p_value_cell
+from anyorder.report.table_export import format_tables
+from anyorder.reproduce.cells import Spent, write_whole_json
+from anyorder.reproduce.paper import COST, SHARES, SOURCE
+from anyorder.reproduce.scores import PartScore, RowScore
+from anyorder.reproduce.tables import BASELINE, Table, direction_title
+
+METRIC_HEADINGS = {
+    "kendall left-to-right": "τ left-right",
+    "label outer-to-inner": "outer-in",
+    "nearly left-to-right share": "nearly left-right",
+    "suffix last share": "suffix last",
+    "constituent sentence share": "constituent",
+}
+_NONE = Cell("–")
+_VERBS = {"train": "training", "learn": "learning", "decode": "decoding"}
+
+
+@dataclass(frozen=True)
+class Report:
+    """A finished table."""
+
+    table: Table
+    scale: str
+    parts: list[PartScore]
+    spent: list[Spent]
+    notes: list[str] = field(default_factory=list)
+    """What was left out, and why."""
+
+    def tables(self) -> list[TableData]:
+        """For each length rule a summary in the paper's layout; then for each direction all numbers."""
+        shown = [_summary(self.table, rule, self._with_rule(rule)) for rule in self.rules]
+        for rule in self.rules:
+            for direction in dict.fromkeys(part.direction for part in self.parts):
+                parts = [part for part in self._with_rule(rule) if part.direction == direction]
+                shown.append(_details(self.table, rule, direction, parts))
+        return shown
+
+    def footer(self) -> list[str]:
+        """What the numbers are, and what they took."""
+        return [
+            f"Rows called paper: {SOURCE}, on other data and models: compare the differences, not the levels.",
+            "±: standard deviation over the seeds of a learned order. Δ: difference in BLEU, the mean over the seeds. "
+            "p: two-sided, paired approximate randomization, Holm's correction for all heuristic orders of the table; "
+            "of several seeds the largest, and 1 where they disagree on the sign.",
+            *dict.fromkeys(note for part in self.parts for note in part.notes),
+            *self.notes,
+            f"Time: {cost_text(self.spent)}. The paper: {COST}.",
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        parts = []
+        for part in self.parts:
+            rows = [
+                {**asdict(row), "paper": self.table.paper.get((part.direction, *_place(part), row.row))}
+                for row in part.rows
+            ]
+            parts.append({**asdict(part), "rows": rows})
+        return {
+            "table": self.table.name,
+            "title": self.table.title,
+            "scale": self.scale,
+            "parts": parts,
+            "notes": self.notes,
+            "verdicts": {rule: _verdict(self._with_rule(rule)) for rule in self.rules},
+            "minutes": minutes_by_device(self.spent),
+            "paper": {"source": SOURCE, "cost": COST},
+        }
+
+    @property
+    def rules(self) -> list[str]:
+        return list(dict.fromkeys(part.rule for part in self.parts))
+
+    def _with_rule(self, rule: str) -> list[PartScore]:
+        return [part for part in self.parts if part.rule == rule]
+
+    def write(self, out: Path) -> list[Path]:
+        """`NAME.md`, `NAME.tex` and `NAME.json`."""
+        tables, name = self.tables(), self.table.name
+        signatures = []
+        for part in self.parts:
+            counted = f"{part.direction} {part.part.text}, {part.rule}, {count_text(part.sentences, 'sentence')}"
+            signatures.append(f"{counted}: {part.signature}")
+        title, footer = f"{self.table.title}, scale {self.scale}", self.footer()
+        headings = {
+            ".md": "\n\n".join([f"## {title}", *footer, ""]),
+            ".tex": "".join(f"% {line}\n" for line in [title, *footer]),
+        }
+        for suffix, heading in headings.items():
+            with atomic_file(out / f"{name}{suffix}") as stream:
+                stream.write(heading + format_tables(tables, Path(f"{name}{suffix}"), signatures))
+        write_whole_json(out / f"{name}.json", self.as_json())
+        return [out / f"{name}{suffix}" for suffix in (*headings, ".json")]
+
+
+def minutes_by_device(spent: Sequence[Spent]) -> dict[str, dict[str, float]]:
+    """Minutes by device and kind of work."""
+    seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for one in spent:
+        seconds[one.device][one.kind] += one.seconds
+    return {device: {kind: round(of / 60, 2) for kind, of in kinds.items()} for device, kinds in seconds.items()}
+
+
+def cost_text(spent: Sequence[Spent]) -> str:
+    """Minutes by device, such as `12.3 minutes on CPU (learning 10.1, decoding 2.2)`."""
+    parts = []
+    for device, kinds in minutes_by_device(spent).items():
+        detail = ", ".join(f"{_VERBS[kind]} {minutes:.1f}" for kind, minutes in sorted(kinds.items(), reverse=True))
+        parts.append(f"{sum(kinds.values()):.1f} minutes on {device} ({detail})")
+    return "; ".join(parts) or "none"
+
+
+def _place(part: PartScore) -> tuple[str, int | None]:
+    return part.part.split, part.part.max_length
+
+
+def _summary(table: Table, rule: str, parts: Sequence[PartScore]) -> TableData:
+    """The paper's layout: a line for each part, a column for each order, the paper's line below ours."""
+    rows = list(dict.fromkeys(row.row for part in parts for row in part.rows))
+    names: list[str] = []
+    cells: dict[str, list[Cell]] = {row: [] for row in rows}
+    for part in parts:
+        names.append(f"{direction_title(part.direction)} {part.part.text} ({part.sentences:,})")
+        scores = {row.row: row for row in part.rows}
+        best = max(row.bleu for row in part.rows)
+        for row in rows:
+            cells[row].append(_bleu_cell(scores[row], best) if row in scores else _NONE)
+        paper = {row: table.paper.get((part.direction, *_place(part), row)) for row in rows}
+        if any(value is not None for value in paper.values()):
+            names.append("paper")
+            for row, value in paper.items():
+                cells[row].append(_number_cell(value))
+    columns = [Column(row, cells[row]) for row in rows]
+    return TableData(f"BLEU, length {rule}", "set (sentences)", names, {"": columns}, _verdict(parts))
+
+
+def _details(table: Table, rule: str, direction: str, parts: Sequence[PartScore]) -> TableData:
+    """One line for each order, with everything that is known of it."""
+    names = [row.row for row in parts[0].rows]
+    groups: dict[str, Sequence[Column]] = {}
+    for part in parts:
+        best = max(row.bleu for row in part.rows)
+        paper = [table.paper.get((direction, *_place(part), name)) for name in names]
+        rival = part.best_heuristic.row
+        columns = [Column("BLEU", [_bleu_cell(row, best) for row in part.rows], part.part.text)]
+        if any(value is not None for value in paper):
+            columns.append(Column("paper", [_number_cell(value) for value in paper]))
+        columns.append(Column("chrF", [Cell(f"{row.chrf:.1f}") for row in part.rows]))
+        for baseline in dict.fromkeys((BASELINE, rival)):
+            if any(baseline in row.compared for row in part.rows):
+                columns += _compared_columns(part.rows, baseline)
+        for metric in table.metrics:
+            columns += _metric_columns(direction, part.rows, metric)
+        groups[part.part.text] = columns
+    sizes = "; ".join(f"{part.part.text}: {count_text(part.sentences, 'sentence')}" for part in parts)
+    return TableData(f"{direction_title(direction)}, length {rule} ({sizes})", "order", names, groups)
+
+
+def _compared_columns(rows: Sequence[RowScore], baseline: str) -> list[Column]:
+    found = [row.compared.get(baseline) for row in rows]
+    return [
+        Column("Δ", [Cell(f"{one.bleu:+.2f}") if one else _NONE for one in found], baseline),
+        Column("p", [p_value_cell(one.p_value if one else None) for one in found]),
+    ]
+
+
+def _metric_columns(direction: str, rows: Sequence[RowScore], metric: str) -> list[Column]:
+    values = [row.metrics.get(metric) for row in rows]
+    if not any(values):
+        return []
+    cells = [Cell(f"{one[0]:.2f}", "" if one[1] is None else f"{one[1]:.2f}") if one else _NONE for one in values]
+    columns = [Column(METRIC_HEADINGS.get(metric, metric), cells)]
+    paper = [SHARES.get((direction, row.row, metric)) for row in rows]
+    if any(value is not None for value in paper):
+        columns.append(Column("paper", [_NONE if value is None else Cell(f"{value:g}") for value in paper]))
+    return columns
+
+
+def _bleu_cell(row: RowScore, best: float) -> Cell:
+    spread = "" if row.spread is None else f"{row.spread:.2f}"
+    return Cell(f"{row.bleu:.2f}", spread, best=f"{row.bleu:.2f}" == f"{best:.2f}")
+
+
+def _number_cell(value: float | None) -> Cell:
+    return _NONE if value is None else Cell(f"{value:.2f}")
+
+
+def _verdict(parts: Sequence[PartScore]) -> list[str]:
+    judged = [(part, part.best_learned) for part in parts]
+    tested = [(part, row) for part, row in judged if row is not None and row.compared]
+    if not tested:
+        return []
+    held = above = 0
+    for part, row in tested:
+        rival = row.compared[part.best_heuristic.row]
+        held += rival.bleu >= 0 or not rival.significant
+        left_to_right = row.compared[BASELINE]
+        above += left_to_right.bleu > 0 and left_to_right.significant
+    total = len(tested)
+    return [
+        f"The best learned order is the best order or not significantly below the best heuristic one in {held} of "
+        f"{total} lines; it is significantly above {BASELINE} in {above} of {total}."
+    ]

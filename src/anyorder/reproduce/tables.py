@@ -1,0 +1,202 @@
+"""The tables as data: which rows (orders) and which columns (directions, splits, length limits) each one has.
+
+Knows nothing of models, files or results.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from anyorder.errors import InputError, unknown
+from anyorder.reproduce.paper import BLEU, LAMBDAS, LEARNED, LEARNED_2019, REWARDS, Key, ablation_name
+
+SIX_DIRECTIONS = ("de-en", "en-de", "ro-en", "en-ro", "zh-en", "en-zh")
+RULES = ("table:4", "gold", "candidates:4")
+"""Length rules: the paper's, then ours."""
+BASELINE = "left-to-right"
+"""The order that every difference and p-value in a table is against."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One order of a table."""
+
+    name: str
+    learned: "LearnedRow | None" = None
+    """How it is learned; None for a heuristic order, whose name is its order's."""
+
+
+@dataclass(frozen=True)
+class LearnedRow:
+    """What decides a learned order besides the model, the data and the seed. The scale's settings decide the rest."""
+
+    kind: str
+    """One of the kinds that the settings of a scale describe: features, confidence, hidden or ppo."""
+    reward: str | None = None
+    """In place of the kind's own."""
+    entropy_coef: float | None = None
+    """In place of the kind's own."""
+    name: str = ""
+    """Of the same order beside a model."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a test set."""
+
+    split: str
+    max_length: int | None = None
+    """Subwords on both sides; None for all sentences."""
+
+    @property
+    def text(self) -> str:
+        return self.split if self.max_length is None else f"{self.split} ≤{self.max_length}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of the paper."""
+
+    name: str
+    title: str
+    rows: tuple[Row, ...]
+    parts: tuple[Part, ...]
+    directions: tuple[str, ...]
+    rules: tuple[str, ...] = RULES
+    metrics: tuple[str, ...] = ()
+    """Metrics of the orders that stand beside BLEU, as `analyze` calls them."""
+    takes_baseline: bool = False
+    """Whether it has rows for an autoregressive model."""
+    paper: dict[Key, float] = field(default_factory=dict)
+    """The paper's BLEU."""
+
+    @property
+    def splits(self) -> list[str]:
+        return list(dict.fromkeys(part.split for part in self.parts))
+
+
+def _heuristics(*names: str) -> tuple[Row, ...]:
+    return tuple(Row(name) for name in names)
+
+
+_HIDDEN = Row(LEARNED, LearnedRow("hidden", name="hidden"))
+_PPO = Row(LEARNED_2019, LearnedRow("ppo", name="ppo"))
+_LEARNED = Row("learned", LearnedRow("features", name="default"))
+_CONFIDENCE = Row("learned:confidence", LearnedRow("confidence", name="confidence"))
+_PAPER_HEURISTICS = _heuristics("uniform", BASELINE, "easy-first", "least-to-most")
+_ALL_ROWS = (
+    *_PAPER_HEURISTICS,
+    *(_PPO, _HIDDEN),
+    *_heuristics("max-prob", "margin", "entropy"),
+    *(_LEARNED, _CONFIDENCE),
+)
+_TAU = "kendall left-to-right"
+_SHAPE = (_TAU, "label outer-to-inner", "nearly left-to-right share")
+
+
+def _ablation(reward: str, entropy_coef: float) -> Row:
+    return Row(ablation_name(reward, entropy_coef), LearnedRow("hidden", reward, entropy_coef))
+
+
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        Table(
+            "table1",
+            "Table 1: whole dev and test sets",
+            _ALL_ROWS,
+            (Part("test"), Part("dev")),
+            SIX_DIRECTIONS,
+            takes_baseline=True,
+            paper=BLEU["table1"],
+        ),
+        Table(
+            "table2",
+            "Table 2: dev sentences of at most 20 and 30 subwords",
+            _ALL_ROWS,
+            (Part("dev", 20), Part("dev", 30)),
+            SIX_DIRECTIONS,
+            takes_baseline=True,
+            paper=BLEU["table2"],
+        ),
+        Table(
+            "table3",
+            "Table 3: the weight of the entropy bonus",
+            (*_heuristics(BASELINE), *(_ablation("bleu", weight) for weight in LAMBDAS)),
+            (Part("dev", 30),),
+            ("de-en", "ro-en"),
+            metrics=(_TAU,),
+            paper=BLEU["table3"],
+        ),
+        Table(
+            "table4",
+            "Table 4: BLEU and likelihood as reward",
+            (
+                *_heuristics(BASELINE),
+                *(_ablation(reward, weight) for reward in REWARDS for weight in LAMBDAS if weight),
+            ),
+            (Part("dev", 30),),
+            ("de-en",),
+            paper=BLEU["table4"],
+        ),
+        Table(
+            "table5",
+            "Table 5: fixed outer-to-inner orders and learned ones",
+            (
+                *_heuristics(BASELINE, "outer-in:stride=1", "outer-in:stride=2", "outer-in:stride=3"),
+                *(_HIDDEN, _LEARNED, _CONFIDENCE),
+            ),
+            (Part("dev", 30), Part("dev")),
+            ("de-en", "en-de", "ro-en", "en-ro"),
+            paper=BLEU["table5"],
+        ),
+        Table(
+            "causes",
+            "Causes: reward and entropy bonus",
+            (
+                *_heuristics(BASELINE),
+                *(_ablation(reward, weight) for reward in ("bleu", "edit-distance") for weight in (0.001, 0.0)),
+            ),
+            (Part("dev", 30), Part("dev")),
+            ("de-en",),
+            metrics=_SHAPE,
+            paper=BLEU["causes"],
+        ),
+        Table(
+            "analysis",
+            "Section 5: what the orders look like",
+            (*_heuristics(BASELINE, "easy-first", "margin"), _PPO, _HIDDEN, _LEARNED, _CONFIDENCE),
+            (Part("dev"),),
+            SIX_DIRECTIONS,
+            rules=("table:4",),
+            metrics=(*_SHAPE, "suffix last share", "constituent sentence share"),
+        ),
+    )
+}
+
+
+def find_table(name: str) -> Table:
+    """The table of that name; an `InputError` if there is none."""
+    if name not in TABLES:
+        raise unknown("table", name, TABLES)
+    return TABLES[name]
+
+
+def choose_rows(table: Table, names: Sequence[str]) -> tuple[Row, ...]:
+    """The rows of these names, and left-to-right, which all others are compared with; all rows if none is named."""
+    known = [row.name for row in table.rows]
+    for name in names:
+        if name not in known:
+            raise unknown("row", name, known)
+    return tuple(row for row in table.rows if not names or row.name in names or row.name == BASELINE)
+
+
+def direction_title(direction: str) -> str:
+    """A direction as tables print it.
+
+    >>> direction_title("de-en")
+    'De→En'
+    """
+    source, dash, target = direction.partition("-")
+    if not dash:
+        raise InputError(f"'{direction}': expected source and target language, such as de-en", "direction")
+    return f"{source.capitalize()}→{target.capitalize()}"

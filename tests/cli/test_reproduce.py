@@ -1,0 +1,66 @@
+"""`anyorder reproduce` as users meet it: what it lists, prints and refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from anyorder.cli import main
+from tests.reproduce.conftest import Laboratory, laboratory  # noqa: F401 - a fixture
+
+
+@pytest.fixture
+def command(laboratory: Laboratory, tmp_path: Path) -> list[str]:  # noqa: F811
+    options = ["--out", tmp_path / "out", "--model", laboratory.model, "--data", laboratory.text, laboratory.store]
+    options += ["--direction", "de-en", "--rows", "margin", "--lengths", "gold", "--sentences", 12, "--samples", 20]
+    return ["reproduce", "table2", *map(str, options), "--device", "cpu"]
+
+
+def test_a_table(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--dry-run"]) == 0
+    listed = capsys.readouterr().out
+    assert "missing  decode de-en dev ≤30, gold, margin" in listed
+    assert "0 of 2 jobs are done; 2 are missing, 2 of them without an estimate" in listed
+    assert not (tmp_path / "out").exists()
+    assert main(command) == 0
+    captured = capsys.readouterr()
+    assert "De→En dev ≤30 (12)" in captured.out
+    assert "28.89" in captured.out
+    assert "1 of 2: decode de-en dev ≤30, gold, left-to-right" in captured.err
+    assert {file.name for file in (tmp_path / "out").glob("table2.*")} == {"table2.md", "table2.tex", "table2.json"}
+    assert main([*command, "--dry-run"]) == 0
+    assert "2 of 2 jobs are done; 0 are missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--direction", "de-fr"], "--direction 'de-fr': no model translates it (known: de-en, en-de)"),
+        (["--direction", "german"], "--direction 'german': expected source and target language"),
+        (["--lengths", "best"], "unknown length 'best'"),
+        (["--rows", "margn"], "unknown row 'margn': did you mean 'margin'?"),
+        (["--seeds", 0], "--seeds 0: expected a number of at least 1"),
+        (["--data", "nowhere"], "--data nowhere: no such folder"),
+        (["--rows", "learned", "--data", "."], "no folder holds the dev set of de-en"),
+        (["--model", ""], "--model is missing: name a model"),
+        (["--model", "nowhere/at/all"], "nowhere/at/all: no such folder"),
+        (["--baseline", 1, "--baseline-model", "x"], "--baseline cannot be given together"),
+        (["--baseline-model", "x"], "--baseline-model x: is no baseline"),
+        (["--scale", "paper", "--datasets.fr-en", "x"], "unknown pair of languages 'fr-en'"),
+        (["--scale", "paper", "--direction", "fr-en"], "unknown direction 'fr-en'"),
+    ],
+)  # fmt: skip
+def test_wrong_input(
+    command: list[str], more: list[object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, *map(str, more)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "table9", "--out", "x"]) == 2
+    error = capsys.readouterr().err
+    assert "table9" in error
+    assert error.count("\n") == 1

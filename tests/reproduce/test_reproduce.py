@@ -1,0 +1,168 @@
+"""Whole tables on a small model: nothing is done twice, and what was killed goes on."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from anyorder.decoding.trajectory import read_trajectories
+from anyorder.errors import InputError
+from anyorder.reproduce import jobs as jobs_module
+from anyorder.reproduce.plan import Request, make_plan
+from anyorder.reproduce.reproduce import preview, reproduce
+from anyorder.training.learn_order import LearnOrderResult
+from anyorder.translator import Translator
+from tests.reproduce.conftest import Laboratory
+
+SENTENCES = 14
+
+
+@pytest.fixture(scope="module")
+def request_of(laboratory: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> Request:
+    return Request(
+        "table2", tmp_path_factory.mktemp("results") / "out", [str(laboratory.model)],
+        [laboratory.store, laboratory.text], ["de-en"], ["gold"], ["margin", "learned:hidden"], seeds=2, steps=1,
+        sentences=SENTENCES, samples=20, device="cpu",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(request_of: Request) -> Path:
+    """A table that was stopped twice on the way."""
+    with pytest.MonkeyPatch.context() as patch:
+        real, decoded = Translator.decode, []
+
+        def killed(self: Translator, *args: object) -> object:
+            decoded.append(args)
+            if len(decoded) == 2:
+                raise KeyboardInterrupt
+            return real(self, *args)  # type: ignore[arg-type]
+
+        patch.setattr(Translator, "decode", killed)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(request_of)
+    with pytest.MonkeyPatch.context() as patch:
+        stopped = LearnOrderResult(Path(), {}, 0, finished=False)
+        patch.setattr(jobs_module, "learn_order", lambda *args, **options: stopped)
+        assert reproduce(request_of) is None
+    states = preview(request_of)
+    assert [state.done for state in states] == [True, True, False, False, False, False]
+    assert states[3].estimate is not None  # of decoding; nothing is learned yet
+    assert states[2].estimate is None
+    assert not (request_of.out / "table2.md").exists()
+    assert reproduce(request_of) is not None
+    return request_of.out
+
+
+def test_the_table(made: Path, request_of: Request) -> None:
+    record = json.loads((made / "table2.json").read_text())
+    assert [(part["direction"], part["part"]["max_length"]) for part in record["parts"]] == [
+        ("de-en", 20),
+        ("de-en", 30),
+    ]
+    rows = {row["row"]: row for row in record["parts"][1]["rows"]}
+    assert list(rows) == ["left-to-right", "learned:hidden", "margin"]
+    assert rows["learned:hidden"]["paper"] == 29.4
+    assert [seed["seed"] for seed in rows["learned:hidden"]["seeds"]] == [1, 2]
+    assert set(rows["learned:hidden"]["compared"]) == {"left-to-right", "margin"}
+    assert record["parts"][1]["sentences"] == SENTENCES
+    assert record["minutes"]["CPU"].keys() == {"learn", "decode"}
+    markdown = (made / "table2.md").read_text()
+    assert "| De→En dev ≤30 (14) |" in markdown
+    assert "order:*,learned:hidden@" in markdown
+    assert "4 V100 for 72 hours" in markdown
+    latex = (made / "table2.tex").read_text()
+    assert r"De$\to$En dev $\le$30 (14)" in latex
+    assert str(request_of.models[0]) not in markdown + latex + json.dumps(record)
+
+
+def test_trajectories_lie_beside_their_cell(made: Path) -> None:
+    cells = sorted(made.glob("decode/*/de-en/*/gold/*/cell.json"))
+    assert [cell.parent.name for cell in cells] == [
+        "hidden,reward=bleu,lambda=0.001,steps=1,seed=1", "hidden,reward=bleu,lambda=0.001,steps=1,seed=2",
+        "left-to-right", "margin",
+    ]  # fmt: skip
+    for cell in cells:
+        record = json.loads(cell.read_text())
+        trajectories = list(read_trajectories(cell.with_name("trajectories.jsonl.xz")))
+        assert record["sentences"] == len(trajectories) == SENTENCES
+        assert {one.signature for one in trajectories} == {record["signature"]}
+
+
+def test_a_second_call_computes_nothing(made: Path, request_of: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {name: (made / f"table2{name}").read_bytes() for name in (".md", ".tex", ".json")}
+
+    def refuse(*args: object, **options: object) -> None:
+        raise AssertionError("nothing is left to do")
+
+    monkeypatch.setattr(Translator, "decode", refuse)
+    monkeypatch.setattr(jobs_module, "learn_order", refuse)
+    monkeypatch.setattr("anyorder.reproduce.scores.evaluate", refuse)
+    reproduce(request_of)
+    assert {name: (made / f"table2{name}").read_bytes() for name in before} == before
+
+
+def test_another_table_takes_what_is_there(made: Path, request_of: Request) -> None:
+    """The whole dev set needs its long sentences only, and the paper's lambda is learned already."""
+    other = replace(request_of, table="table3", rows=["bleu, λ=0.001"])
+    assert all(job.done for job in make_plan(other).jobs)
+    whole = make_plan(replace(request_of, table="table5", rows=["outer-in:stride=2"], sentences=None)).jobs
+    assert [job.done for job in whole] == [False, False]
+
+
+def test_directions_can_share_an_order(request_of: Request) -> None:
+    both = replace(request_of, directions=["de-en", "en-de"], rows=["learned:hidden"])
+    apart, shared = (
+        [job.title for job in make_plan(one).jobs if job.kind == "learn"] for one in (both, replace(both, shared=True))
+    )
+    assert [title.split()[1] for title in apart] == ["de-en", "de-en", "en-de", "en-de"]
+    assert [title.split()[1] for title in shared] == ["de-en+en-de", "de-en+en-de"]
+    alone = make_plan(replace(both, shared=True, directions=["de-en"])).jobs
+    assert [job.title for job in alone if job.kind == "learn"] == shared  # other tables find them
+
+
+def test_a_cell_is_filled_up(request_of: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = replace(request_of, out=tmp_path, rows=["left-to-right"])
+    (part, *_), (job, *_) = make_plan(request).parts, make_plan(request).jobs
+    longer = sorted(max(len(one.ids), one.reference_length or 0) for one in part.data.sentences)
+    short = replace(job, max_length=longer[4])  # type: ignore[type-var]
+    assert short.run()
+    known = short.cell()  # type: ignore[attr-defined]
+    assert 5 <= len(known.rows) < SENTENCES
+    decoded: list[int] = []
+    real = Translator.decode
+    monkeypatch.setattr(
+        Translator,
+        "decode",
+        lambda self, sentences, *args: decoded.append(len(sentences)) or real(self, sentences, *args),
+    )
+    assert not job.done
+    assert job.run()
+    assert decoded == [SENTENCES - len(known.rows)]
+    assert job.done
+    filled = job.cell()  # type: ignore[attr-defined]
+    fresh = replace(job, results=tmp_path / "fresh")  # type: ignore[type-var]
+    assert fresh.run()
+    assert list(filled.trajectories()) == list(fresh.cell().trajectories())  # type: ignore[attr-defined]
+
+
+def test_other_settings_are_not_mixed_up(made: Path, request_of: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    from anyorder.reproduce import plan
+
+    here = plan.SETTINGS["here"]
+    changed = replace(here["hidden"], run=replace(here["hidden"].run, learning_rate=0.5))
+    monkeypatch.setitem(plan.SETTINGS, "here", {**here, "hidden": changed})
+    with pytest.raises(
+        InputError, match="was learned with other settings \\(run.learning_rate was 0.001, now it is 0.5"
+    ):
+        reproduce(request_of)
+
+
+def test_orders_beside_the_model(laboratory: Laboratory, request_of: Request, tmp_path: Path) -> None:
+    request = replace(request_of, out=tmp_path, learned="model", data=[laboratory.text], sentences=3)
+    report = reproduce(request)
+    assert report is not None
+    assert report.notes == ["De→En: the model has no order of its own for the row learned:hidden."]
+    assert [row.row for row in report.parts[0].rows] == ["left-to-right", "margin"]
+    assert "too few for a significance test" in " ".join(report.footer())

@@ -1,0 +1,65 @@
+"""How the seeds of a row are put together, and what the verdict of a table counts."""
+
+import pytest
+
+from anyorder.reproduce.cells import Spent
+from anyorder.reproduce.render import Report, cost_text
+from anyorder.reproduce.scores import Compared, PartScore, RowScore, combine_seeds
+from anyorder.reproduce.tables import TABLES, Part
+
+
+def seed(bleu: float, p: float) -> dict[str, object]:
+    return {"differences": {"margin": {"bleu": bleu}}, "p_values_holm": {"margin": p}}
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected"),
+    [
+        ([seed(1.0, 0.01)], Compared("margin", 1.0, 0.01)),
+        ([seed(1.0, 0.01), seed(2.0, 0.03)], Compared("margin", 1.5, 0.03)),
+        ([seed(-1.0, 0.01), seed(-2.0, 0.001)], Compared("margin", -1.5, 0.01)),
+        ([seed(1.0, 0.01), seed(-0.5, 0.02)], Compared("margin", 0.25, 1.0)),
+    ],
+)
+def test_a_row_is_as_significant_as_its_weakest_seed(seeds: list[dict[str, object]], expected: Compared) -> None:
+    assert combine_seeds(seeds, "margin") == expected
+    assert combine_seeds(seeds, "entropy") is None
+
+
+def row(name: str, bleu: float, learned: bool = False, **p_values: float) -> RowScore:
+    scores = {"left-to-right": 20.0, "margin": 21.0}
+    compared = {
+        baseline: Compared(baseline, bleu - scores[baseline], p)
+        for baseline, p in (("left-to-right", p_values.get("left", 1.0)), ("margin", p_values.get("margin", 1.0)))
+        if baseline != name
+    }
+    return RowScore(name, learned, bleu, 0.1 if learned else None, 50.0, compared, {}, [])
+
+
+def part(learned: RowScore, limit: int) -> PartScore:
+    rows = [row("left-to-right", 20.0), row("margin", 21.0), learned]
+    return PartScore("de-en", Part("dev", limit), "gold", 1234, "order:*", rows)
+
+
+def test_verdict_counts_lines() -> None:
+    better = part(row("learned:hidden", 22.0, True, left=0.01, margin=0.2), 20)
+    worse = part(row("learned:hidden", 20.5, True, left=0.3, margin=0.04), 30)
+    spent = [Spent("learn", 90.0, "H200", 10), Spent("decode", 30.0, "H200", 5), Spent("decode", 60.0, "CPU", 5)]
+    report = Report(TABLES["table2"], "here", [better, worse], spent, ["A note."])
+    summary, details = report.tables()
+    assert summary.notes == [
+        "The best learned order is the best order or not significantly below the best heuristic one in 1 of 2 lines; "
+        "it is significantly above left-to-right in 1 of 2."
+    ]
+    assert list(summary.names) == ["De→En dev ≤20 (1,234)", "paper", "De→En dev ≤30 (1,234)", "paper"]
+    hidden = next(column for column in summary.groups[""] if column.heading == "learned:hidden")
+    assert [(cell.text, cell.spread, cell.best) for cell in hidden.cells] == [
+        ("22.00", "0.10", True), ("29.57", "", False), ("20.50", "0.10", False), ("29.40", "", False),
+    ]  # fmt: skip
+    p_values = [column for column in details.groups["dev ≤20"] if column.heading == "p"]
+    assert [[cell.text for cell in column.cells] for column in p_values] == [
+        ["–", "1.000", "0.010"],
+        ["1.000", "–", "0.200"],
+    ]
+    assert cost_text(spent) == "2.0 minutes on H200 (learning 1.5, decoding 0.5); 1.0 minutes on CPU (decoding 1.0)"
+    assert "A note." in report.footer()
