@@ -1,4 +1,4 @@
-"""Send odd requests to a real explorer on a tiny model, and check that each gets a proper answer.
+"""Send odd requests to a real explorer on tiny models of every kind, and check that each gets a proper answer.
 
     python campaigns/fuzz_explorer.py --cases 5000 --seed 1
 
@@ -27,7 +27,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.app.servers import save_small_model, serving
+from tests.app.servers import MASKED, PUZZLES, save_masked_model, save_small_model, serving
 from tests.conftest import toy_pairs
 
 from anyorder.app.limits import MAX_CHARACTERS
@@ -49,6 +49,8 @@ STRINGS = [
     "learned:default", "outer-in:stride=1e19", "outer-in:stride=nan", "outer-in:1", "easy-first:logp=1e308",
     "easy-first:logp=1e308,negent=-1e308", "easy-first:negent=inf", "margin:x=1", "candidates:4", "predicted",
     "table:4", "gold", "fixed:4", "fixed:99999", "candidates:99999999999999999999", "de-en", "en-de", "small",
+    MASKED, PUZZLES, "[MASK]", "[MASK]" * 66, "[CLS] [MASK] [SEP]", "[mask]", "w1 [MASK]\x00[MASK]", "0" * 16, "1" * 16,
+    "٠" * 16, "0" * 15 + "5", "." * 16, "0" * 17, " " + "0" * 16 + "\n", "infill", "block", "blocks:4", "klass",
 ]  # fmt: skip
 HOSTS = [
     "localhost", "127.0.0.1", "[::1]", "LOCALHOST", "localhost:80", "localhost:", "localhost:0",
@@ -68,7 +70,8 @@ METHODS = [
 ]  # fmt: skip
 VERSIONS = ["HTTP/1.0", "HTTP/2.0", "HTTP/0.9", "HTTP/9.9", "HTP", ""]
 PATHS = [
-    "/", "/api/models", "/api/translate", "/api/step", "/api/docs", "/api/openapi.json", "/favicon.ico",
+    "/", "/api/models", "/api/translate", "/api/step", "/api/infill", "/api/solve", "/api/puzzle",
+    "/api/docs", "/api/openapi.json", "/favicon.ico",
     "/docs", "//", "/.", "/api/../api/models", "/api/models/", "/%61pi/models", "/api%2Fmodels", "/%", "/%zz",
     "/%00", "/%ff%fe", "/%c0%af", "/%u0041", "*", "http://localhost/api/models", "http://evil.example/", "?",
     "/?token=x", "/?" + "a=b&" * 900, "/api/models?%ff=%00", "/" + "a" * 5000, "/" + "a" * 70_000,
@@ -135,7 +138,7 @@ def _odd_text(draw: random.Random) -> bytes:
         lambda: text.replace("{", '{"text": "x", ', 1).encode(),
         lambda: (draw.choice(["[", '{"a":', '{"text":[']) * depth).encode(),
         lambda: b"[" * depth + b"]" * depth,
-        lambda: text.replace(json.dumps(query["text"]), "[" * depth + "]" * depth).encode(),
+        lambda: text.replace(json.dumps(query["model"]), "[" * depth + "]" * depth).encode(),
         lambda: text.encode(draw.choice(["utf-16", "utf-32", "utf-8-sig", "utf-7", "utf-16-le"])),
         lambda: json.dumps(_value(draw)).encode(),
         lambda: (b"9" * draw.choice([100, 101, 4301, 15_000])),
@@ -149,7 +152,7 @@ def _odd_head(draw: random.Random) -> bytes:
     """A request with odd methods, paths, hosts and headers."""
     usual = draw.random() < 0.5
     method = draw.choice(METHODS[:2] if usual else METHODS)
-    path = draw.choice(PATHS[:6] if usual else PATHS)
+    path = draw.choice(PATHS[:9] if usual else PATHS)
     version = "HTTP/1.1" if draw.random() < 0.8 else draw.choice(VERSIONS)
     lines = [f"{method} {path} {version}"]
     if draw.random() < 0.9:
@@ -190,6 +193,31 @@ KINDS: dict[str, Callable[[random.Random], bytes]] = {
 
 
 def _query(draw: random.Random) -> tuple[str, dict[str, Any]]:
+    return draw.choice([_translation, _translation, _infilling, _puzzle])(draw)
+
+
+def _infilling(draw: random.Random) -> tuple[str, dict[str, Any]]:
+    return _decoding(draw, "/api/infill", {"model": MASKED, "text": "w1 [MASK] w3 [MASK] [MASK]"}, [1, 3, 4])
+
+
+def _puzzle(draw: random.Random) -> tuple[str, dict[str, Any]]:
+    if draw.random() < 0.2:
+        return "/api/puzzle", {"model": PUZZLES, "seed": draw.randrange(100)}
+    query = {"model": PUZZLES, "text": "0000034010030000"}
+    if draw.random() < 0.5:
+        query["reference"] = "4132234114233214"
+    return _decoding(draw, "/api/solve", query, [0, 1, 2, 3])
+
+
+def _decoding(draw: random.Random, path: str, query: dict[str, Any], masked: list[int]) -> tuple[str, dict[str, Any]]:
+    """Of a model that does not translate."""
+    if draw.random() < 0.5:
+        return path, {**query, "orders": draw.sample(ORDERS[1:], draw.randint(1, 2)), "schedule": "one"}
+    filled = [{"position": position} for position in draw.sample(masked, draw.randint(0, len(masked)))]
+    return "/api/step", {**query, "filled": filled, "order": draw.choice(ORDERS[1:]), "top_k": 3}
+
+
+def _translation(draw: random.Random) -> tuple[str, dict[str, Any]]:
     query: dict[str, Any] = {"model": "small", "direction": "de-en", "text": draw.choice(TEXTS)}
     if draw.random() < 0.3:
         query["reference"] = draw.choice(TEXTS)
@@ -323,11 +351,11 @@ def error_log() -> Iterator[list[str]]:
             logger.removeHandler(handler)
 
 
-def campaign(folder: Path, seed: int, numbers: Sequence[int]) -> tuple[Counter[str], list[str]]:
+def campaign(folders: Sequence[Path], seed: int, numbers: Sequence[int]) -> tuple[Counter[str], list[str]]:
     """How often each status was seen, and the failures."""
     statuses: Counter[str] = Counter()
     failures: list[str] = []
-    app = create_app([str(folder)], device="cpu")
+    app = create_app([*map(str, folders), PUZZLES], device="cpu")
     with serving(app) as port, error_log() as errors:
         for done, number in enumerate(numbers):
             case = make_case(seed, number)
@@ -352,11 +380,12 @@ def _check_health(port: int) -> None:
         raise FailedCaseError(f"a normal request got {status} after {time.monotonic() - start:.1f} s")
 
 
-def write_model(folder: Path) -> Path:
-    """A tiny model of random weights."""
+def write_models(folder: Path) -> list[Path]:
+    """Tiny models of random weights: one that translates, and one that fills masks."""
     text = " ".join(text for pair in toy_pairs(600, seed=7) for text in pair)
     save_small_model(folder / "small", Vocabulary.learn(Counter(text.replace(".", " .").split()), 200))
-    return folder / "small"
+    save_masked_model(folder / MASKED)
+    return [folder / "small", folder / MASKED]
 
 
 def main() -> int:
@@ -371,7 +400,7 @@ def main() -> int:
     torch.set_num_threads(1)  # threads wait for each other where other processes take the cores
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        statuses, failures = campaign(write_model(Path(folder)), options.seed, numbers)
+        statuses, failures = campaign(write_models(Path(folder)), options.seed, numbers)
     for failure in failures:
         print(failure)
     counts = ", ".join(f"{status}: {count}" for status, count in sorted(statuses.items()))

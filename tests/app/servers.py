@@ -1,4 +1,4 @@
-"""A real server in a thread, and a small model for it to serve."""
+"""A real server in a thread, and small models for it to serve."""
 
 import socket
 import threading
@@ -12,10 +12,16 @@ from fastapi import FastAPI
 from anyorder.app.limits import Limits
 from anyorder.app.serving import make_server
 from anyorder.data.vocabulary import Vocabulary
+from anyorder.filler import INFILL
+from anyorder.models.pretrained import load_transformers
 from anyorder.models.translation import TranslationModel
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.orders.storage import save_order
 from tests.conftest import tiny
+from tests.models import checkpoints
+
+MASKED, PUZZLES = "masked", "sudoku-4x4"
+"""What a model that fills masks is called, and the one that solves puzzles."""
 
 
 def save_small_model(folder: Path, vocabulary: Vocabulary) -> None:
@@ -27,6 +33,15 @@ def save_small_model(folder: Path, vocabulary: Vocabulary) -> None:
     torch.nn.init.normal_(network.out)
     save_order(network, folder / "learned" / "default", model, ["de-en"])
     save_order(network, folder / "learned" / "other" / "en-de", model, ["en-de"])
+
+
+def save_masked_model(folder: Path) -> None:
+    """A model that fills masks, with a learned order."""
+    checkpoints.save("BertForMaskedLM", folder)
+    model = load_transformers(folder)
+    torch.manual_seed(5)
+    network = PolicyNetwork(PolicyConfig(kind="hidden", size=64), model.hidden_size)
+    save_order(network, folder / "learned" / "default" / INFILL, model, [INFILL])
 
 
 @contextmanager

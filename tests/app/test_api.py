@@ -327,8 +327,9 @@ def test_other_paths(client: TestClient) -> None:
 
 def test_the_api_describes_itself(client: TestClient) -> None:
     schema = client.get("/api/openapi.json").json()
-    assert set(schema["paths"]) == {"/api/models", "/api/translate", "/api/step"}
-    for path in ("/api/translate", "/api/step"):
+    posts = {f"/api/{name}" for name in ("translate", "infill", "solve", "puzzle", "step")}
+    assert set(schema["paths"]) == {"/api/models", *posts}
+    for path in posts:
         responses = schema["paths"][path]["post"]["responses"]
         for status in ("400", "401", "413", "415", "422", "503"):
             assert responses[status]["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorResponse")
@@ -367,7 +368,7 @@ def test_the_page_s_own_scripts_are_allowed_by_hash(client: TestClient, monkeypa
 
 
 def test_an_internal_error_is_one_line_too(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anyorder.app.model_registry.ServedModel.encode", lambda *_: 1 / 0)
+    monkeypatch.setattr("anyorder.app.served_models.ServedTranslator.encode", lambda *_: 1 / 0)
     response = translate(client)
     check_error(response, 500, "internal server error")
     assert "ZeroDivision" not in response.text

@@ -17,7 +17,7 @@ pytest.importorskip("uvicorn", reason="the explorer needs the extra 'app'")
 
 from anyorder.app.connections import ConnectionTable
 from anyorder.app.limits import Limits
-from anyorder.app.model_registry import ServedModel
+from anyorder.app.served_models import ServedTranslator
 from anyorder.app.server import create_app
 from anyorder.translator import Translator
 from tests.app.servers import serving
@@ -189,7 +189,7 @@ def test_half_open_connections_do_not_keep_others_waiting(folder: Path) -> None:
 def test_a_client_whose_requests_fill_its_share(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more is refused with the time to retry; the others are not disturbed."""
     arrived, release = threading.Semaphore(0), threading.Event()
-    encode, decode = ServedModel.encode, Translator.decode
+    encode, decode = ServedTranslator.encode, Translator.decode
 
     def counted(*arguments: Any) -> Any:
         arrived.release()
@@ -199,7 +199,7 @@ def test_a_client_whose_requests_fill_its_share(folder: Path, monkeypatch: pytes
         release.wait(10)
         return decode(*arguments)
 
-    monkeypatch.setattr(ServedModel, "encode", counted)
+    monkeypatch.setattr(ServedTranslator, "encode", counted)
     monkeypatch.setattr(Translator, "decode", slow)
     limits = Limits(client_connections=3)
     with serving(create_app([str(folder)], device="cpu", limits=limits), limits) as port, ExitStack() as stack:

@@ -39,6 +39,26 @@ def make_systems(count: int, orders: int = 3, seed: int = 0) -> dict[str, list[T
     return systems
 
 
+def make_answers(count: int = 3) -> tuple[dict[str, list[Trajectory]], list[str]]:
+    """4x4 puzzles with one clue: `right` fills the solution from the left, `wrong` from the right, its first cell wrong."""
+    solution = "1234341221434321"
+    systems: dict[str, list[Trajectory]] = {"right": [], "wrong": []}
+    for number in range(count):
+        clue = number % 15 + 1
+        canvas = [cell if i == clue else None for i, cell in enumerate(solution)]
+        source = "".join(cell or "0" for cell in canvas)
+        for name, runs in systems.items():
+            tokens = [cell for i, cell in enumerate(solution) if i != clue]
+            steps = list(range(1, 16))
+            if name == "wrong":
+                tokens[0], steps = "2", steps[::-1]
+            text = "".join([*tokens[:clue], solution[clue], *tokens[clue:]])
+            runs.append(
+                Trajectory(source, text, tokens, steps, [-0.1] * 15, name, 15, "", task="sudoku-4x4", canvas=canvas)
+            )
+    return systems, [solution] * count
+
+
 def make_analysis(systems: dict[str, list[Trajectory]], seed: int = 0) -> dict[str, Any]:
     generator = random.Random(seed)
     count = len(next(iter(systems.values())))

@@ -1,12 +1,13 @@
 """The report in a real browser. Every test also fails on a console message or a request (see the fixture `tab`)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.report.conftest import make_analysis, make_systems, trajectory
+from tests.report.conftest import make_analysis, make_answers, make_systems, trajectory
 
 pytestmark = pytest.mark.browser
 Opened = Callable[..., Any]
@@ -412,3 +413,36 @@ def test_data_that_is_damaged_is_explained(tab: Any, tmp_path: Path, opened: Ope
     alert = tab.get_by_role("alert")
     alert.wait_for()
     assert "cannot be read" in alert.text_content()
+
+
+def test_puzzles_are_grids(opened: Opened) -> None:
+    systems, solutions = make_answers(4)
+    tab = opened(systems, None, solutions)
+    assert tab.locator("#about").text_content() == "4 puzzles · 2 orders"
+    assert tab.locator(".views .cells").count() == 2
+    assert tab.locator(".views .clue .word").all_text_contents() == ["2", "2"]
+    assert tab.locator(".views .fill-text").all_text_contents() == ["Solved", "Not solved: 1 of 15 cells is wrong"]
+    assert tab.locator(".views .wrong").evaluate_all("all => all.map(cell => cell.dataset.i)") == ["0"]
+    assert tab.locator(".fill-arcs:visible, .fill-brackets:visible").count() == 0
+    tab.keyboard.press("Home")
+    tab.keyboard.press("ArrowRight")
+    assert tab.locator(".views .on").evaluate_all("all => all.map(cell => cell.dataset.i)") == ["0", "15"]
+    sort_by(tab, "A beats B most")
+    assert tab.locator(".row-head").first.text_content() == "1+1.00"
+    tab.set_viewport_size({"width": 375, "height": 740})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 375
+    tab.get_by_role("tab", name="Corpus").click()
+    assert tab.locator(".cell-map").count() == 2
+    assert tab.locator(".cell-map text").count() == 32
+    assert tab.locator(".cell-map text").nth(16).text_content() == "15.0"
+    assert tab.locator(".heats figcaption").all_text_contents() == ["right100.0 % solved", "wrong0.0 % solved"]
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_a_text_with_masks_shows_what_was_given(opened: Opened) -> None:
+    run = trajectory("the [MASK] [MASK] .", ["dog", "##s"], [2, 1])
+    tab = opened({"x": [replace(run, canvas=["the", None, None, "."], task="infill")]})
+    assert tab.locator(".views .clue .word").all_text_contents() == ["the", "."]
+    assert tab.locator(".views .on .word").all_text_contents() == ["dog", "s"]
+    assert tab.locator(".views .joined").count() == 3
+    assert tab.locator(".fill-brackets").text_content() == "the {dog ##s} ."

@@ -70,6 +70,37 @@ def test_links_can_be_read_back(tab: Any) -> None:
     assert tab.evaluate("([script, hash]) => (0, eval)(`{${script}}`).fromHash(hash)", [link, "#length=4"]) is None
 
 
+def test_brackets_show_what_was_given(tab: Any) -> None:
+    tab.goto("about:blank")
+    script = bundle("brackets.js") + "module_brackets.bracketed"
+    run = [["the", "dog", "sees", "a", None], [None, 1, 2, None, None]]
+    lines = tab.evaluate(
+        "([script, tokens, steps]) => [0, 1, 2].map((step) => (0, eval)(`{${script}}`)(tokens, steps, step))",
+        [script, *run],
+    )
+    assert lines == ["the __ __ a __", "the dog __ a __", "the [dog sees] a __"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words", "spelled"),
+    [
+        (["hous@@", "es", "are", "big"], [[0, 1], [2], [3]], ["hous", "es", "are", "big"]),
+        (["hous", "##es", "are", None, "##s"], [[0, 1], [2], [3], [4]], ["hous", "es", "are", None, "s"]),
+        (["The", "Ġhous", "es", "Ġare", "Ġ"], [[0], [1, 2], [3], [4]], ["The", "hous", "es", "are", "Ġ"]),
+        (["▁The", "▁hous", "es", None], [[0], [1, 2], [3]], ["The", "hous", "es", None]),
+        (["M", "K", "V", "##"], [[0], [1], [2], [3]], ["M", "K", "V", "##"]),
+        ([], [], []),
+    ],
+)
+def test_subwords_of_every_vocabulary_are_joined(
+    tab: Any, tokens: list[str | None], words: list[list[int]], spelled: list[str | None]
+) -> None:
+    tab.goto("about:blank")
+    script = """([script, tokens]) => { const { wordsOf, spelled } = (0, eval)(`{${script}}`);
+        return [wordsOf(tokens), tokens.map((token) => token && spelled(token))]; }"""
+    assert tab.evaluate(script, [bundle("subwords.js") + "module_subwords", tokens]) == [words, spelled]
+
+
 FILL_VIEW = """([script, run]) => {
   const { fillView } = (0, eval)(`{${script}}`);
   window.calls = [];

@@ -3,18 +3,22 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from anyorder.app import schemas
 from anyorder.app.middleware import RefusedError
-from anyorder.app.model_registry import ServedModel
+from anyorder.app.served_models import ServedModel, ServedPuzzles, ServedTranslator
 from anyorder.decoding.stepper import StepState
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
+from anyorder.evaluation.accuracy import answers_of
 from anyorder.evaluation.bleu import sentence_bleu
+from anyorder.filler import INFILL
 
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"model": schemas.ErrorResponse, "description": "The body is not JSON, or the Host is wrong."},
@@ -27,38 +31,65 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def model_info(served: ServedModel) -> schemas.ModelInfo:
-    by_direction = {direction: list(orders) for direction, orders in served.orders.items()}
-    names = dict.fromkeys(name for orders in by_direction.values() for name in orders)
+    names = dict.fromkeys(name for orders in served.orders.values() for name in orders)
     learned = served.learned_orders
+    info: dict[str, Any] = {"directions": [], "orders_of": {}, "lengths": [], "grid": None}
+    if isinstance(served, ServedTranslator):
+        orders_of = {direction: list(orders) for direction, orders in served.orders.items()}
+        info |= {"directions": list(orders_of), "orders_of": orders_of, "lengths": served.lengths}
+    if isinstance(served, ServedPuzzles):
+        task = served.task
+        info["grid"] = schemas.Grid(columns=task.columns, rows=task.rows, box=task.box, symbols=list(task.symbols))
     return schemas.ModelInfo(
         name=served.name,
-        directions=list(by_direction),
+        kind=served.kind,
         orders=[*learned, *(name for name in names if name not in learned)],
-        orders_of=by_direction,
-        lengths=served.lengths,
         longest=served.model.max_length,
+        **info,
     )
 
 
 def translate_response(runs: Sequence[Trajectory], reference: str | None) -> schemas.TranslateResponse:
-    fields = [name for name in schemas.Run.model_fields if name != "bleu"]
     return schemas.TranslateResponse(
-        runs=[
-            schemas.Run(**{name: getattr(run, name) for name in fields}, bleu=_bleu(run.text, reference))
-            for run in runs
-        ]
+        runs=[schemas.Translation(**_fields(schemas.Run, run), bleu=_bleu(run.text, reference)) for run in runs]
     )
 
 
-def step_response(state: StepState, served: ServedModel, direction: str, reference: str | None) -> schemas.StepResponse:
-    text = None if None in state.tokens else served.model.to_text(state.ids, direction)
+def infill_response(runs: Sequence[Trajectory]) -> schemas.InfillResponse:
+    return schemas.InfillResponse(runs=[schemas.Infilling(**_fields(schemas.Infilling, run)) for run in runs])
+
+
+def solve_response(
+    runs: Sequence[Trajectory], served: ServedPuzzles, text: str, solution: np.ndarray | None
+) -> schemas.SolveResponse:
+    answers = []
+    for run in runs:
+        verdict = served.judge(text, answers_of(served.task, [run]), solution)
+        fields = _fields(schemas.Infilling, run)
+        answers.append(schemas.Answer(**fields, solved=verdict.solved, wrong=verdict.wrong))
+    return schemas.SolveResponse(runs=answers)
+
+
+def _fields(schema: type[BaseModel], run: Trajectory) -> dict[str, Any]:
+    return {name: getattr(run, name) for name in schema.model_fields}
+
+
+def step_response(
+    state: StepState, served: ServedModel, direction: str | None, text: str, reference: str | None
+) -> schemas.StepResponse:
+    finished = None if None in state.tokens else served.model.to_text(state.ids, direction or INFILL)
+    verdict = None
+    if isinstance(served, ServedPuzzles) and finished is not None:
+        verdict = served.judge(text, served.answer(state.ids), served.read_solution(reference))
     return schemas.StepResponse(
         tokens=state.tokens,
         steps=state.steps,
         logprobs=[None if logprob is None else round(logprob, 6) for logprob in state.logprobs],
         given=state.given,
-        text=text,
-        bleu=None if text is None else _bleu(text, reference),
+        text=finished,
+        bleu=None if finished is None or direction is None else _bleu(finished, reference),
+        solved=None if verdict is None else verdict.solved,
+        wrong=None if verdict is None else verdict.wrong,
         next=schemas.NextPosition(position=state.next, scores=state.scores, policy=state.is_policy),
         candidates=[
             None

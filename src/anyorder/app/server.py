@@ -1,13 +1,12 @@
 """The explorer's server: the page and its JSON API.
 
-Routes only: `model_registry` says what may be requested, `batching` runs it, `middleware` guards it, and `responses`
+Routes only: `served_models` says what may be requested, `batching` runs it, `middleware` guards it, and `responses`
 turns results and errors into JSON.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,27 +21,31 @@ from anyorder.app.csp import page_policy
 from anyorder.app.hosts import allowed_hosts
 from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS, Limits
 from anyorder.app.middleware import RefusedError, RequestGuard
-from anyorder.app.model_registry import SCHEDULES, ModelRegistry, ServedModel
+from anyorder.app.model_registry import ModelRegistry
 from anyorder.app.responses import (
     ERROR_RESPONSES,
     add_error_handlers,
+    infill_response,
     model_info,
+    solve_response,
     step_response,
     translate_response,
 )
 from anyorder.app.schemas import (
+    InfillQuery,
+    InfillResponse,
     ModelList,
-    SentenceQuery,
+    Puzzle,
+    PuzzleQuery,
+    SolveQuery,
+    SolveResponse,
     StepQuery,
     StepResponse,
     TranslateQuery,
     TranslateResponse,
 )
-from anyorder.decoding.config import DecodingConfig
-from anyorder.decoding.sentence import Sentence
+from anyorder.app.served_models import SCHEDULES, ServedFiller, ServedModel, ServedPuzzles, ServedTranslator
 from anyorder.decoding.stepper import Fill, StepState, check_fills, step
-from anyorder.decoding.trajectory import Trajectory
-from anyorder.translator import sentence_key
 from anyorder.web.bundle import page
 
 Result = TypeVar("Result")
@@ -78,7 +81,7 @@ def create_app(
     app = FastAPI(
         title="anyorder explore",
         version=__version__,
-        description="Translate in any order, and fill positions by hand.",
+        description="Translate, fill masks and solve puzzles in any order, and fill positions by hand.",
         openapi_url="/api/openapi.json",
         docs_url=None,  # FastAPI's own pages load scripts from other servers
         redoc_url=None,
@@ -95,20 +98,45 @@ def create_app(
         infos = [model_info(served) for served in registry.models.values()]
         return ModelList(models=infos, schedules=SCHEDULES, characters=MAX_CHARACTERS, most_orders=MAX_ORDERS)
 
+    async def decode(request: Request, prepare: Callable[[], list[Task[Any, Result]]]) -> list[Result]:
+        """The results of the tasks that a request is prepared into, off the event loop."""
+        return await _unless_disconnected(request, queue.run(await asyncio.to_thread(prepare)))
+
     @app.post("/api/translate", responses=ERROR_RESPONSES)
     async def translate(query: TranslateQuery, request: Request) -> TranslateResponse:
         """Translate a sentence in several orders."""
         with queue.admit():
-            served, sentence = await _read_sentence(registry, query)
-            config = DecodingConfig(
-                schedule=served.schedule(query.schedule),
-                length=served.length(query.length),
-                batch_tokens=limits.batch_tokens,
-            )
-            configs = [replace(config, order=served.order(name, query.direction)) for name in query.orders]
-            tasks = [_translation_task(served, query.direction, sentence, config) for config in configs]
-            trajectories = await _unless_disconnected(request, queue.run(tasks))
-            return await asyncio.to_thread(translate_response, trajectories, query.reference)
+            served = registry.find(query.model, ServedTranslator)
+            settings = query.direction, query.orders, query.schedule, query.length, limits.batch_tokens
+            runs = await decode(request, partial(served.tasks, query.text, *settings))
+            return await asyncio.to_thread(translate_response, runs, query.reference)
+
+    @app.post("/api/infill", responses=ERROR_RESPONSES)
+    async def infill(query: InfillQuery, request: Request) -> InfillResponse:
+        """Fill the masks of a text in several orders."""
+        with queue.admit():
+            served = registry.find(query.model, ServedFiller)
+            settings = query.orders, query.schedule, limits.batch_tokens
+            return infill_response(await decode(request, partial(served.tasks, query.text, *settings)))
+
+    @app.post("/api/solve", responses=ERROR_RESPONSES)
+    async def solve(query: SolveQuery, request: Request) -> SolveResponse:
+        """Solve a puzzle in several orders."""
+        with queue.admit():
+            served = registry.find(query.model, ServedPuzzles)
+            solution = served.read_solution(query.reference)
+            settings = query.orders, query.schedule, limits.batch_tokens
+            runs = await decode(request, partial(served.tasks, query.text, *settings))
+            return solve_response(runs, served, query.text, solution)
+
+    @app.post("/api/puzzle", responses=ERROR_RESPONSES)
+    async def new_puzzle(query: PuzzleQuery, request: Request) -> Puzzle:
+        """A new puzzle and its solution."""
+        with queue.admit():
+            served = registry.find(query.model, ServedPuzzles)
+            make = partial(served.new_puzzle, query.seed)
+            [(text, solution)] = await decode(request, lambda: [Task(_run_each, make)])
+            return Puzzle(text=text, reference=solution)
 
     @app.post("/api/step", responses=ERROR_RESPONSES)
     async def fill_by_hand(query: StepQuery, request: Request) -> StepResponse:
@@ -118,17 +146,9 @@ def create_app(
         any step of a run.
         """
         with queue.admit():
-            served, sentence = await _read_sentence(registry, query)
-            served.length(query.length)
-            model, direction = served.model, query.direction
-            fills = [Fill(fill.position, fill.token) for fill in query.filled]
-            key = sentence_key(DecodingConfig().seed, sentence.ids, query.length)
-            canvas = model.blank_canvas(sentence.ids, query.length, direction, key)
-            check_fills(model, canvas, fills)
-            order = None if query.order is None else served.order(query.order, direction)
-            run_step = partial(step, model, canvas, fills, order, query.top_k, served.step_cache)
-            [state] = await _unless_disconnected(request, queue.run([Task(_run_each, run_step)]))
-            return await asyncio.to_thread(step_response, state, served, direction, query.reference)
+            served = registry[query.model]
+            [state] = await decode(request, lambda: [_step_task(served, query)])
+            return await asyncio.to_thread(step_response, state, served, query.direction, query.text, query.reference)
 
     @app.get("/api/docs", include_in_schema=False)
     async def api_docs() -> HTMLResponse:
@@ -152,36 +172,19 @@ def explorer_page() -> str:
     return page("anyorder explore", entry="explorer.js", live=True)
 
 
-async def _read_sentence(registry: ModelRegistry, query: SentenceQuery) -> tuple[ServedModel, Sentence]:
-    """The requested model, and the sentence with its ids."""
-    served = registry[query.model]
-    served.check_direction(query.direction)
-    ids = await asyncio.to_thread(served.encode, query.text, query.direction)
-    return served, Sentence(query.text, ids)
+def _step_task(served: ServedModel, query: StepQuery) -> Task[Callable[[], StepState], StepState]:
+    """A wrong query is an error here, before it waits in the queue."""
+    canvas = served.canvas(query.text, query.direction, query.length)
+    if isinstance(served, ServedPuzzles):
+        served.read_solution(query.reference)
+    fills = [Fill(fill.position, fill.token) for fill in query.filled]
+    check_fills(served.model, canvas, fills)
+    order = None if query.order is None else served.order(query.order, canvas.task)
+    return Task(_run_each, partial(step, served.model, canvas, fills, order, query.top_k, served.step_cache))
 
 
-def _translation_task(
-    served: ServedModel, direction: str, sentence: Sentence, config: DecodingConfig
-) -> Task[Sentence, Trajectory]:
-    """Sentences with the same model, direction and settings are decoded in one batch; none depends on the others."""
-    bound = config.bind(served.model, direction)
-    is_fixed = bound.length.kind == "fixed"
-    return Task(
-        partial(_translate_batch, served, direction, config),
-        sentence,
-        batch_key=(served.name, direction, str(bound.signature)),
-        cost=bound.length.count + 2 if is_fixed else bound.length.count * (len(sentence.ids) + 2),
-    )
-
-
-def _translate_batch(
-    served: ServedModel, direction: str, config: DecodingConfig, sentences: Sequence[Sentence]
-) -> list[Trajectory]:
-    return list(served.translator.decode(sentences, direction, config))
-
-
-def _run_each(steps: Sequence[Callable[[], StepState]]) -> list[StepState]:
-    return [run_step() for run_step in steps]
+def _run_each(calls: Sequence[Callable[[], Result]]) -> list[Result]:
+    return [call() for call in calls]
 
 
 async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:

@@ -31,11 +31,13 @@ def explore(
 ) -> None:
     """Explore orders in the browser.
 
-    Type a sentence, choose orders, watch them fill side by side, and fill positions by hand. The page and its JSON API
-    (/api/docs) are served to this machine only, unless --host says otherwise.
+    Type a sentence to translate or a text with masks, or take a puzzle; choose orders, watch them fill side by side,
+    and fill positions by hand. The page and its JSON API (/api/docs) are served to this machine only, unless --host
+    says otherwise.
 
     Args:
-        model: A bundled model (de-en), a folder, or a hub id; several with commas, or given several times.
+        model: A bundled model (de-en, sudoku-4x4), a folder, or a hub id, with hf: before that of a masked language
+            model; several with commas, or given several times.
         host: The address to listen on. One that other machines can reach needs --token.
         port: The port to listen on; 0 picks a free one.
         threads: Number of CPU threads for the model; all cores if not given.
@@ -80,7 +82,8 @@ explore.positionals = {  # type: ignore[attr-defined]
         "action": "append",
         "type": str,
         "default": [],
-        "help": "a bundled model (de-en if not given), a folder, or a hub id; several with commas or given again",
+        "help": "a bundled model (de-en if not given, or multi, sudoku-4x4), a folder, or a hub id (hf:ID for a masked "
+        "language model); several with commas or given again",
     },
     "--token": {
         "nargs": "?",

@@ -12,6 +12,7 @@ from typing import Any
 from anyorder.analysis.results import Analysis
 from anyorder.decoding.trajectory import Trajectory, check_systems
 from anyorder.files import atomic_file
+from anyorder.report.grids import pack_grid
 from anyorder.web.bundle import page
 
 FORMAT = 1
@@ -40,7 +41,7 @@ def report_page(
     Args:
         systems: The trajectories of each system, by its name; all systems have the same sentences.
         analysis: What `anyorder.analyze` returned, or its JSON, for the corpus view.
-        references: A reference translation of each sentence.
+        references: A reference translation of each sentence, or the solution of each puzzle.
         title: The title of the page.
     """
     return page(title, entry="report.js", data=pack(systems, analysis, references))
@@ -53,13 +54,14 @@ def pack(
 ) -> dict[str, Any]:
     """The data that the page reads; `web/page/data.js` unpacks it.
 
-    A sentence is `[source, runs]`, a run `[text, tokens, steps, logprobs]`. Tokens are indices into `vocabulary`, and
-    log-probabilities are in hundredths, without their sign. The runs of one sentence lie together because they resemble
-    each other and so compress well.
+    A sentence is `[source, runs]`, a run `[text, tokens, steps, logprobs]`, with the canvas at its end if a part of it
+    was given: a token, or null where one was filled in. Tokens are indices into `vocabulary`, and log-probabilities are
+    in hundredths, without their sign. Puzzles have a `grid`. The runs of one sentence lie together because they
+    resemble each other and so compress well.
     """
     check_systems(systems, references)
     rows = list(zip(*systems.values(), strict=True))
-    counts = Counter(token for row in rows for run in row for token in run.tokens)
+    counts = Counter(token for row in rows for run in row for token in (*run.tokens, *_given(run)))
     vocabulary = [token for token, _ in counts.most_common()]  # the most frequent tokens get the shortest numbers
     index = {token: i for i, token in enumerate(vocabulary)}
     return {
@@ -74,12 +76,21 @@ def pack(
             for row in rows
         ],
         "references": None if references is None else list(references),
+        "grid": _round_floats(pack_grid(systems, references)),
         "analysis": _round_floats(analysis.as_json() if isinstance(analysis, Analysis) else analysis),
     }
 
 
 def _pack_run(run: Trajectory, index: Mapping[str, int]) -> list[Any]:
-    return [run.text, [index[token] for token in run.tokens], run.steps, [_hundredths(p) for p in run.logprobs]]
+    packed = [run.text, [index[token] for token in run.tokens], run.steps, [_hundredths(p) for p in run.logprobs]]
+    if run.canvas is not None:
+        packed.append([None if token is None else index[token] for token in run.canvas])
+    return packed
+
+
+def _given(run: Trajectory) -> list[str]:
+    """The tokens that were given with the canvas."""
+    return [token for token in run.canvas or () if token is not None]
 
 
 def _hundredths(logprob: float) -> int:

@@ -20,10 +20,10 @@ export function runs(steps) {
   return stretches;
 }
 
-/** The sentence after a step. Positions whose step is null are not filled. */
+/** The sentence after a step. A position whose step is null was given, or is not filled and its token is null. */
 export function bracketed(tokens, steps, step) {
   const filled = steps.map((at) => at !== null && at <= step);
-  const shown = tokens.map((token, i) => (filled[i] ? token : BLANK));
+  const shown = tokens.map((token, i) => (filled[i] || steps[i] === null ? (token ?? BLANK) : BLANK));
   // Positions that are not filled yet get numbers that are consecutive with no other.
   const known = steps.map((at, i) => (filled[i] ? at : -2 * (i + 1)));
   for (const [first, last, direction] of runs(known)) {

@@ -1,6 +1,6 @@
 // Charts of corpus metrics. Coordinates are percentages of the width, so nothing is redrawn when the window is resized.
 
-import { scale } from "./color.js";
+import { ink, scale, stepTone } from "./color.js";
 import { el, formatNumber, percent, svg } from "./dom.js";
 
 /** One row per system: a dot with its interval, and the null as a gray band with a tick. rows: [name, metric | null]. */
@@ -104,6 +104,24 @@ export function heatMap(share, most, dark, readout) {
     readout(`step ${span(r, bins)}, position ${span(c, columns)}: ${percent(share[r][c], 1)}`);
   });
   map.addEventListener("pointerleave", () => readout(null));
+  return map;
+}
+
+/** A grid of the mean step at which each cell is filled, colored as steps are; null where a cell was always given. */
+export function cellMap(means, { columns, rows, box }, most) {
+  const known = means.map((mean) => formatNumber(mean, 1)).join(", ");
+  const map = svg("svg", { class: "cell-map", viewBox: `0 0 ${columns} ${rows}`, role: "img", "aria-label": `Mean step of each cell, row by row: ${known}` });
+  means.forEach((mean, i) => {
+    const [x, y] = [i % columns, Math.floor(i / columns)];
+    const tone = mean === null ? null : stepTone(mean, most);
+    map.append(svg("rect", { x, y, width: 1.01, height: 1.01, class: mean === null ? "never" : null, fill: tone === null ? null : scale(tone) }));
+    if (tone === null) return;
+    const text = svg("text", { x: x + 0.5, y: y + 0.5 }, formatNumber(mean, 1));
+    text.style.fill = ink(tone);
+    map.append(text);
+  });
+  for (let at = box; box > 0 && at < columns; at += box) map.append(svg("line", { class: "box", x1: at, x2: at, y1: 0, y2: rows }));
+  for (let at = box; box > 0 && at < rows; at += box) map.append(svg("line", { class: "box", x1: 0, x2: columns, y1: at, y2: at }));
   return map;
 }
 

@@ -2,6 +2,7 @@
 // finish.
 
 import { request } from "./api.js";
+import { verdict } from "./canvas.js";
 import { choice, el, setOptions } from "./dom.js";
 import { candidateList, fillView } from "./fill.js";
 
@@ -11,10 +12,12 @@ const STEP_DELAY = 90; // milliseconds between steps while the order finishes
 /**
  * `onChange({size, advice, fills}, run)` is called after every change; `run` is null until nothing is masked. `showError(line)`
  * shows an error, or clears it with "". A fill is {position, token}; a token of null is the model's best. Returns `{node,
- * start(query, size, orders, longest), restore(byHand), set(options), pause()}`.
+ * start(query, size, grid, orders, longest), restore(byHand), set(options), pause()}`. Only a translation has a size that can
+ * be chosen, and only a puzzle has a grid; both are null elsewhere.
  */
 export function composer(onChange, showError) {
   let query = null; // {model, direction, text, reference}
+  let grid = null;
   let size = 0;
   let advice = NO_ADVICE;
   let wanted = []; // the fills that the reader wants
@@ -27,6 +30,7 @@ export function composer(onChange, showError) {
 
   const adviser = choice("Advice from", [], NO_ADVICE, (value) => ((advice = value), stop(), clearHistory(), refresh()));
   const sizeInput = el("input", { type: "number", min: "1", step: "1", class: "size", onchange: resize });
+  const sizeLabel = el("label", { class: "choice" }, el("span", {}, "Length"), sizeInput);
   const undo = el("button", { type: "button", class: "act", onclick: () => setFills(wanted.slice(0, -1)) }, "Undo");
   const restart = el("button", { type: "button", class: "act", onclick: () => setFills([]) }, "Restart");
   const finish = el("button", { type: "button", class: "act strong", onclick: () => (finishing ? stop() : finishWithOrder()) });
@@ -35,7 +39,8 @@ export function composer(onChange, showError) {
   const wordTitle = el("span", { class: "muted", id: "word-title" });
   const wordChoices = el("span", { class: "word-choices" });
   const wordInput = el("input", { type: "text", class: "word-input", maxlength: "100", placeholder: "another subword", "aria-label": "Another subword", spellcheck: "false", autocomplete: "off", autocapitalize: "none" });
-  const wordForm = el("form", { class: "word-panel", "aria-labelledby": "word-title", hidden: true, onsubmit: submitWord }, wordTitle, wordChoices, wordInput, el("button", { type: "submit", class: "act" }, "Write"));
+  const write = el("button", { type: "submit", class: "act" }, "Write");
+  const wordForm = el("form", { class: "word-panel", "aria-labelledby": "word-title", hidden: true, onsubmit: submitWord }, wordTitle, wordChoices, wordInput, write);
   const cards = el("div", { class: "cards" });
   const all = el("details", { class: "all" }, el("summary", {}, "All candidates"), cards);
   all.addEventListener("toggle", () => drawCards());
@@ -48,7 +53,7 @@ export function composer(onChange, showError) {
       el("h2", { id: "compose-title" }, "By hand"),
       el("p", { class: "muted" }, "Pick a masked position: the model writes its best token there, and you may choose another. Pale words are what it would write elsewhere."),
     ),
-    el("div", { class: "compose-bar" }, adviser, el("label", { class: "choice" }, el("span", {}, "Length"), sizeInput), el("span", { class: "acts" }, undo, restart, finish)),
+    el("div", { class: "compose-bar" }, adviser, sizeLabel, el("span", { class: "acts" }, undo, restart, finish)),
     place,
     wordForm,
     all,
@@ -121,7 +126,7 @@ export function composer(onChange, showError) {
 
   function stepQuery(fills) {
     const filled = fills.map(({ position, token }) => (token === null ? { position } : { position, token }));
-    return { ...query, length: size, filled, order: advice || null };
+    return { ...query, length: query.direction && size, filled, order: advice || null, top_k: grid ? grid.symbols.length : undefined };
   }
 
   /** Requests the state with the wanted fills; a later call replaces an earlier one. True if this state is shown now. */
@@ -137,6 +142,7 @@ export function composer(onChange, showError) {
       showError("");
       shown = fills;
       state = found;
+      size = state.tokens.length;
       history.set(shown.length, state);
       draw();
       return true;
@@ -155,7 +161,7 @@ export function composer(onChange, showError) {
   }
 
   function draw() {
-    const run = { tokens: state.tokens, steps: state.steps, logprobs: state.logprobs, given: state.given };
+    const run = { tokens: state.tokens, steps: state.steps, logprobs: state.logprobs, given: state.given, grid };
     const guesses = state.candidates.map((candidates) => candidates?.[0]?.token ?? null);
     const { scores, position } = state.next;
     view.update({ ...run, label: "by hand", guesses, scores, next: position });
@@ -166,14 +172,17 @@ export function composer(onChange, showError) {
     const masked = state.tokens.filter((token) => token === null).length;
     const newest = shown.length ? `Position ${shown.at(-1).position + 1} is ${state.tokens[shown.at(-1).position]}. ` : "";
     status.textContent = masked ? `${newest}${masked} masked.` : `${newest}Complete: ${state.text}`;
-    const finished = { ...run, text: state.text, bleu: state.bleu, length: size, order: "by hand", advice: advice || null };
+    const answer = { solved: state.solved, wrong: state.wrong, length: shown.length };
+    const text = grid ? verdict(answer) : state.text;
+    const finished = { ...run, ...answer, text, bleu: state.bleu, order: "by hand", advice: advice || null };
     onChange({ size, advice, fills: shown }, masked ? null : finished);
   }
 
   function drawBar() {
     undo.disabled = restart.disabled = !wanted.length;
     finish.textContent = finishing ? "Stop" : "Let the order finish";
-    finish.disabled = !finishing && (!advice || wanted.length >= size);
+    const masked = state ? state.tokens.filter((token) => token === null).length : 0;
+    finish.disabled = !finishing && (!advice || wanted.length >= shown.length + masked);
   }
 
   /** The candidates of the selected position as buttons. After a link was opened they must be requested first. */
@@ -182,8 +191,9 @@ export function composer(onChange, showError) {
     wordForm.hidden = index < 0;
     if (index < 0) return;
     const position = selected;
-    wordTitle.textContent = `Word at position ${position + 1}`;
+    wordTitle.textContent = grid ? `Cell ${position + 1}` : `Word at position ${position + 1}`;
     wordInput.value = "";
+    wordInput.hidden = write.hidden = Boolean(grid); // every symbol is a candidate
     if (!history.has(index)) {
       wordChoices.replaceChildren();
       const { signal } = controller;
@@ -218,10 +228,12 @@ export function composer(onChange, showError) {
   return {
     node,
     /** Starts with all masks; the same sentence stays as it was. */
-    start(next, targetSize, orders, longest) {
+    start(next, targetSize, nextGrid, orders, longest) {
       const isSame = query && !node.hidden && ["model", "direction", "text"].every((name) => query[name] === next[name]);
       const { model, direction, text, reference } = next;
       query = { model, direction, text, reference: reference || null };
+      grid = nextGrid;
+      sizeLabel.hidden = targetSize === null;
       const known = [...new Set([...orders, ...next.orders])];
       if (!isSame || (advice && !known.includes(advice))) advice = next.orders[0] ?? NO_ADVICE;
       setOptions(adviser.querySelector("select"), [[NO_ADVICE, "nobody"], ...known.map((order) => [order, order])], advice);
@@ -229,9 +241,10 @@ export function composer(onChange, showError) {
       if (isSame) return refresh();
       finishing = false;
       size = targetSize;
-      sizeInput.value = String(size);
+      sizeInput.value = String(size ?? "");
       sizeInput.max = String(longest);
       wanted = shown = [];
+      state = null;
       clearHistory();
       return refresh();
     },

@@ -1,6 +1,7 @@
 // The corpus view: metrics with intervals, heat maps, labels, jumps. It shows what the analysis holds and lists what it lacks.
 
-import { describe, digitsOf, domainOf, dotChart, heatColor, heatMap, jumpChart, ramp } from "./charts.js";
+import { cellMap, describe, digitsOf, domainOf, dotChart, heatColor, heatMap, jumpChart, ramp } from "./charts.js";
+import { scale } from "./color.js";
 import { el, formatNumber, percent } from "./dom.js";
 
 const MEANING = {
@@ -33,11 +34,12 @@ export function corpusView(element, corpus, dark) {
   const { analysis } = corpus;
   const systems = (analysis.systems ?? []).filter(Boolean);
   element.replaceChildren();
-  if (!systems.length) {
+  if (corpus.grid) element.append(cellMaps(corpus));
+  if (!systems.length && !corpus.grid) {
     element.append(el("p", { class: "notice" }, "This report has no corpus analysis."));
     return;
   }
-  const names = [...new Set(systems.flatMap((system) => Object.keys(system.figures ?? {})))];
+  const names = [...new Set(systems.flatMap((system) => Object.keys(system.figures ?? {})))].filter((name) => !corpus.grid || !/bleu/i.test(name));
   if (names.length) element.append(metricPanels(systems, names));
   if (systems.some((system) => system.positions?.share?.length)) element.append(heatMaps(systems, dark));
   if (systems.some((system) => system.labels)) element.append(labels(systems));
@@ -75,6 +77,17 @@ function arness(name) {
   if (!found) return null;
   if (found[1] === "local") return found[2] === "1" ? "Moves to the right neighbor" : `${found[2]} moves in a row to the right neighbor`;
   return found[2] === "1" ? "Fills of the leftmost blank" : `Fills of one of the ${found[2]} leftmost blanks`;
+}
+
+function cellMaps({ grid, systems, count }) {
+  const most = Math.max(1, ...grid.mean_steps.flat().map((mean) => mean ?? 0));
+  const panels = el("div", { class: "panels heats" });
+  systems.forEach((system, s) => {
+    const solved = grid.solved[s].filter(Boolean).length;
+    panels.append(panel(system.name, `${percent(solved / count, 1)} solved`, cellMap(grid.mean_steps[s], grid, most)));
+  });
+  const key = el("span", { class: "key" }, "first step", ramp(scale), formatNumber(most, 1));
+  return block("Mean step by cell", key, panels);
 }
 
 function heatMaps(systems, dark) {

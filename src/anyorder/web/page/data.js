@@ -1,5 +1,7 @@
 // Unpacks the data that `anyorder.report.html.pack` packed.
 
+import { onCanvas, verdict } from "./canvas.js";
+
 /** The embedded corpus, or null if the page holds none. */
 export async function embedded() {
   const text = document.getElementById("data").textContent.trim();
@@ -18,6 +20,8 @@ export function corpus(data) {
   const analysis = data.analysis ?? {};
   const perSentence = analysis.per_sentence ?? {};
   const measures = Object.keys(perSentence).filter((name) => name !== "label" && fits(perSentence[name]));
+  const grid = data.grid ?? null;
+  const bleu = grid ? [] : measures.filter((name) => /bleu/i.test(name)); // it says nothing about a puzzle
   const labels = Object.keys(analysis.systems?.find((system) => system?.labels)?.labels ?? {});
   const likelihood = systems.map(() => new Float64Array(count));
   data.sentences.forEach(([, runs], i) => {
@@ -30,12 +34,22 @@ export function corpus(data) {
     return Array.isArray(values) && values.length === systems.length && values.every((row) => Array.isArray(row) && row.length === count);
   }
 
+  /** An answer as a grid, with what is wrong about it. */
+  function withGrid(run, i, s) {
+    const solved = grid.solved[s][i];
+    const solution = grid.has_solutions ? [...data.references[i].trim()] : null;
+    const wrong = solution && run.tokens.map((_, cell) => cell).filter((cell) => run.tokens[cell] !== solution[cell]);
+    return { ...run, grid, solved, wrong: solved ? [] : wrong, text: verdict({ solved, wrong, length: run.length }) };
+  }
+
   return {
     count,
     systems,
     analysis,
-    /** The names that `measure` knows, BLEU first. */
-    measures: [...measures.filter((name) => /bleu/i.test(name)), "mean log-probability", ...measures.filter((name) => !/bleu/i.test(name))],
+    /** {columns, rows, box, solved, mean_steps} of puzzles; null for texts. */
+    grid,
+    /** The names that `measure` knows, what decides first. */
+    measures: [...(grid ? ["solved"] : []), ...bleu, "mean log-probability", ...measures.filter((name) => !/bleu/i.test(name))],
     labels: "label" in perSentence && fits(perSentence.label) ? labels : [],
     source: (i) => data.sentences[i][0],
     reference: (i) => data.references?.[i] ?? null,
@@ -43,11 +57,14 @@ export function corpus(data) {
     steps: (i, s) => data.sentences[i][1][s][2],
     length: (i) => data.sentences[i][1].reduce((most, run) => Math.max(most, run[1].length), 0),
     run(i, s) {
-      const [, tokens, steps, logprobs] = data.sentences[i][1][s];
-      return { tokens: tokens.map((id) => data.vocabulary[id]), steps, logprobs: logprobs.map((p) => -p / 100), order: systems[s].name };
+      const [, tokens, steps, logprobs, canvas] = data.sentences[i][1][s];
+      const spell = (id) => (id === null ? null : data.vocabulary[id]);
+      const run = onCanvas({ tokens: tokens.map(spell), steps, logprobs: logprobs.map((p) => -p / 100), canvas: canvas?.map(spell), length: tokens.length, order: systems[s].name });
+      return grid ? withGrid(run, i, s) : run;
     },
     /** A metric of one sentence in one system; null if there is none. */
     measure(name, i, s) {
+      if (grid && name === "solved") return Number(grid.solved[s][i]);
       return name === "mean log-probability" ? likelihood[s][i] : (perSentence[name]?.[s]?.[i] ?? null);
     },
     label(i, s) {

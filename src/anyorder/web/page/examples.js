@@ -1,5 +1,5 @@
-// Example sentences in several languages, each a translation of the others: where the target language has one too, it is
-// the reference.
+// Example texts with masks, and sentences in several languages, each a translation of the others: where the target
+// language has one too, it is the reference.
 
 const SENTENCES = [
   {
@@ -22,13 +22,20 @@ const SENTENCES = [
   },
 ];
 
+const MASKED = ["The [MASK] [MASK] sat on the mat.", "Paris is the [MASK] of [MASK].", "She opened the [MASK] and [MASK] the [MASK] inside."];
+
+/** Examples of texts with masks: [{text, reference}]. */
+export function maskedExamples() {
+  return MASKED.map((text) => ({ text, reference: "" }));
+}
+
 /** The examples of a direction such as "de-en": [{text, reference}]; the reference may be "". */
 export function examplesOf(direction) {
   const [source, target] = direction.split("-");
   return SENTENCES.filter((sentence) => sentence[source]).map((sentence) => ({ text: sentence[source], reference: sentence[target] ?? "" }));
 }
 
-/** Whether a text is an example in any language. */
+/** Whether a text is an example of any kind. */
 export function isExample(text) {
-  return SENTENCES.some((sentence) => Object.values(sentence).includes(text));
+  return MASKED.includes(text) || SENTENCES.some((sentence) => Object.values(sentence).includes(text));
 }

@@ -1,7 +1,8 @@
-// The explorer: a sentence in several orders side by side, the state at each step, and an order by hand.
+// The explorer: a sentence, a text with masks or a puzzle in several orders side by side, the state at each step, and an order by hand.
 
 import { request, stateFetcher } from "./api.js";
 import { permutation } from "./arcs.js";
+import { onCanvas, verdict } from "./canvas.js";
 import { ramp } from "./charts.js";
 import { scale } from "./color.js";
 import { composer } from "./compose.js";
@@ -42,7 +43,7 @@ function explorer(server) {
   let views = [];
   let controller = new AbortController();
 
-  const form = queryForm(server, () => translate());
+  const form = queryForm(server, () => decode(), showError);
   const steps = player((step) => views.forEach((view) => view.show(step)));
   const grid = el("div", { class: "views" });
   const source = el("p", { class: "source" });
@@ -55,17 +56,17 @@ function explorer(server) {
     hand.set({ ...changes, brackets: false });
     [legendStart.textContent, legendEnd.textContent] = options.color === "step" ? ["first step", "last"] : ["0 %", "probability 100 %"];
   };
+  const lineOptions = [check("arcs", options.arcs, (arcs) => setDisplay({ arcs })), check("brackets", options.brackets, (brackets) => setDisplay({ brackets }))]; // a grid has neither
   const display = el(
     "div",
     { class: "display" },
     choice("Color", [["step", "step"], ["probability", "probability"]], options.color, (color) => setDisplay({ color })),
-    check("arcs", options.arcs, (arcs) => setDisplay({ arcs })),
-    check("brackets", options.brackets, (brackets) => setDisplay({ brackets })),
+    ...lineOptions,
     el("span", { class: "key" }, legendStart, ramp(scale), legendEnd),
     copy,
     copyStatus,
   );
-  const results = el("section", { class: "results", "aria-label": "Translations", hidden: true }, source, el("div", { class: "controls" }, steps.node, display), grid);
+  const results = el("section", { class: "results", "aria-label": "Results", hidden: true }, source, el("div", { class: "controls" }, steps.node, display), grid);
   const hand = composer((progress, run) => {
     byHand = progress;
     saveAddress();
@@ -74,22 +75,23 @@ function explorer(server) {
       draw(run ? Infinity : steps.step);
     }
   }, showError);
-  const keys = el("p", { class: "muted keys" }, el("kbd", {}, "Ctrl"), " ", el("kbd", {}, "Enter"), " translate  ", el("kbd", {}, "space"), " play  ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " step  ", el("kbd", {}, "Home"), " ", el("kbd", {}, "End"), " ends  ", el("kbd", {}, "Tab"), " into a sentence, then ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " and ", el("kbd", {}, "Enter"));
-  const notice = el("p", { class: "notice" }, "Type a sentence, choose orders, and watch them fill the translation side by side. Then fill it in an order of your own.");
+  const keys = el("p", { class: "muted keys" }, el("kbd", {}, "Ctrl"), " ", el("kbd", {}, "Enter"), " start  ", el("kbd", {}, "space"), " play  ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " step  ", el("kbd", {}, "Home"), " ", el("kbd", {}, "End"), " ends  ", el("kbd", {}, "Tab"), " into a sentence, then ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " and ", el("kbd", {}, "Enter"));
+  const notice = el("p", { class: "notice" }, "Type a text, choose orders, and watch them fill it side by side. Then fill it in an order of your own.");
   const node = el("div", { class: "explorer" }, form.node, errorLine, notice, results, hand.node, keys);
   form.node.addEventListener("input", () => (source.hidden = form.query().text === shownQuery?.text)); // what the results translate
   addEventListener("hashchange", openLink);
   return { node, open };
 
-  /** Shows the state in the address; without one, translates an example. */
+  /** Shows the state in the address; without one, an example. */
   async function open() {
     if (await openLink()) return;
-    if (form.showExample()) await translate({ scroll: false });
+    if (await form.showExample()) await decode({ scroll: false });
   }
 
-  /** Translates in all orders at once and plays them. */
-  async function translate({ play = true, scroll = true } = {}) {
+  /** Decodes in all orders at once and plays them. */
+  async function decode({ play = true, scroll = true } = {}) {
     const query = form.query();
+    const { kind, grid: cells } = form;
     showError(form.problem());
     if (errorLine.textContent) return false;
     controller.abort();
@@ -101,7 +103,8 @@ function explorer(server) {
     form.busy(true);
     results.setAttribute("aria-busy", "true");
     try {
-      ({ runs } = await request("api/translate", { ...query, reference: query.reference || null }, signal));
+      const found = await request(form.route, { ...query, reference: query.reference || undefined }, signal);
+      runs = found.runs.map((run) => withGrid(onCanvas(run), cells));
     } catch (error) {
       if (!signal.aborted) showError(error.message);
       return false;
@@ -114,6 +117,9 @@ function explorer(server) {
     const { model, direction, text } = query;
     if (shownQuery?.model !== model || shownQuery.direction !== direction || shownQuery.text !== text) handRun = byHand = null;
     shownQuery = query;
+    grid.classList.toggle("grids", Boolean(cells));
+    if (cells) grid.style.setProperty("--columns", cells.columns);
+    for (const option of lineOptions) option.hidden = Boolean(cells);
     source.textContent = query.text;
     source.hidden = true;
     notice.hidden = true;
@@ -123,8 +129,13 @@ function explorer(server) {
     saveAddress();
     if (animated) steps.play();
     if (scroll && results.getBoundingClientRect().top > innerHeight * 0.7) results.scrollIntoView({ block: "start" });
-    await hand.start(query, runs[0].length, form.orders, form.longest);
+    await hand.start(query, kind === "translation" ? runs[0].length : null, cells, form.orders, form.longest);
     return true;
+  }
+
+  /** An answer to a puzzle as a grid that says whether it is right. */
+  function withGrid(run, cells) {
+    return cells ? { ...run, grid: cells, text: verdict(run) } : run;
   }
 
   /** Draws the runs, and the one by hand, at a step. */
@@ -138,9 +149,9 @@ function explorer(server) {
   }
 
   function withMetrics(run) {
-    const mean = run.logprobs.reduce((sum, p) => sum + p, 0) / (run.logprobs.length || 1);
+    const mean = run.logprobs.reduce((sum, p) => sum + p, 0) / (run.length || 1); // null, a given token, adds nothing
     const last = Math.max(0, ...run.steps);
-    const metrics = [["log p", formatNumber(mean)], ["length", String(run.length)]];
+    const metrics = [["log p", formatNumber(mean)], [shownQuery.direction ? "length" : "filled", String(run.length)]];
     if (run.bleu != null) metrics.unshift(["BLEU", formatNumber(run.bleu, 1)]);
     if (last !== run.length) metrics.push(["steps", String(last)]);
     return { ...run, metrics };
@@ -153,13 +164,14 @@ function explorer(server) {
   async function candidatesAt(run, i, view) {
     const masked = run.steps[i] > view.step;
     const step = masked ? view.step : run.steps[i] - 1;
-    const inParallel = new Set(run.steps).size < run.steps.length;
-    const filled = permutation(run.steps)
+    const order = permutation(run.steps);
+    const inParallel = new Set(order.map((position) => run.steps[position])).size < order.length;
+    const filled = order
       .filter((position) => run.steps[position] <= step)
       .map((position) => (inParallel || run.given?.[position] ? { position, token: run.tokens[position] } : { position }));
     const { model, direction, text } = shownQuery;
-    const order = run.advice === undefined ? run.order : run.advice;
-    const state = await fetchState({ model, direction, text, length: run.length, filled, order });
+    const adviser = run.advice === undefined ? run.order : run.advice;
+    const state = await fetchState({ model, direction, text, length: direction && run.length, filled, order: adviser });
     if (!state) return null;
     const { scores, position, policy } = state.next;
     if (view.step === step) view.showScores(scores, position);
@@ -189,7 +201,7 @@ function explorer(server) {
     const link = fromHash(location.hash);
     if (!link) return false;
     const problem = form.restore(link.query);
-    if (!(await translate({ play: false }))) return true;
+    if (!(await decode({ play: false }))) return true;
     if (link.byHand) await hand.restore(link.byHand);
     if (problem) showError(problem);
     return true;

@@ -11,8 +11,9 @@
 //   view.destroy();
 //
 // run: {
-//   tokens:   [string | null],   subwords, "@@" at the end where the word goes on; null where masked
-//   steps:    [int | null],      the step, from 1, at which each position was filled; null where masked
+//   tokens:   [string | null],   subwords as their vocabulary marks them (see subwords.js); null where masked
+//   steps:    [int | null],      the step, from 1, at which each position was filled; null where masked, and where the
+//                                token was given with the canvas
 //   logprobs: [float | null]?,   the log-probability of each token when it was filled
 //   given:    [bool]?,           true where the user chose the token; marked
 //   order:    string?,           heading
@@ -22,7 +23,10 @@
 //   scores:   [float | null]?,   the order's distribution over masked positions; drawn as bars in the blanks
 //   next:     int | null?        the position that the order would fill next; marked
 //   guesses:  [string | null]?,  the model's best tokens at masked positions; shown pale
-//   text:     string?            the sentence as plain text; shown after the last step
+//   text:     string?,           the sentence as plain text; shown after the last step
+//   grid:     {columns, box}?,   draws a grid instead of a line; box: cells along the side of a box, 0 if there are none
+//   solved:   bool?,             whether the answer is right; shown after the last step
+//   wrong:    [int]?             positions that are not right; marked after the last step
 // }
 // options: {
 //   onStep(step, view)?,         called when the user clicks a token to go to its step
@@ -33,12 +37,14 @@
 //   arcs: bool?, brackets: bool?, color: "step" | "probability"?    what is drawn; everything by default
 // }
 //
-// Keys inside the sentence: arrows, Home and End move between tokens; Enter or space acts like a click.
+// Keys inside the sentence: arrows, Home and End move between tokens; Enter or space acts like a click. In a grid ↑ and ↓
+// move between rows.
 
 import { arcs } from "./arcs.js";
 import { bracketed } from "./brackets.js";
 import { ink, scale, stepTone } from "./color.js";
 import { el, formatNumber, percent } from "./dom.js";
+import { spelled, wordsOf } from "./subwords.js";
 
 export function fillView(element, firstRun, firstOptions = {}) {
   let run = firstRun;
@@ -75,16 +81,45 @@ export function fillView(element, firstRun, firstOptions = {}) {
     buildHeading();
     byStep = Array.from({ length: last + 1 }, () => []);
     buttons = run.tokens.map(tokenButton);
-    line.replaceChildren(...joinWords(run.tokens, buttons));
+    layOut();
     if (buttons.length) buttons[0].tabIndex = 0;
     buttons.forEach((button, i) => button.classList.toggle("next", run.next === i));
     jumps = arcs(run.steps, last);
     picture.replaceChildren(jumps.node);
-    picture.hidden = !options.arcs;
-    notation.hidden = !options.brackets;
+    picture.hidden = !showsArcs();
+    notation.hidden = !options.brackets || Boolean(run.grid);
     text.hidden = run.text == null;
     text.textContent = run.text ?? "";
+    root.classList.toggle("right", run.solved === true);
+    root.classList.toggle("not-right", run.solved === false);
+    for (const i of run.wrong ?? []) buttons[i]?.classList.add("wrong");
     drawArcs();
+  }
+
+  /** Words in a line, or cells in a grid. */
+  function layOut() {
+    const { grid } = run;
+    line.classList.toggle("cells", Boolean(grid));
+    if (!grid) {
+      line.replaceChildren(...wordsOf(run.tokens).map((word) => joined(word.map((i) => buttons[i]))));
+      return;
+    }
+    line.style.setProperty("--columns", grid.columns);
+    buttons.forEach((button, i) => {
+      const [row, column] = [Math.floor(i / grid.columns), i % grid.columns];
+      button.classList.toggle("box-left", grid.box > 0 && column > 0 && column % grid.box === 0);
+      button.classList.toggle("box-top", grid.box > 0 && row > 0 && row % grid.box === 0);
+    });
+    line.replaceChildren(...buttons);
+  }
+
+  function showsArcs() {
+    return options.arcs && !run.grid;
+  }
+
+  /** Whether a position was given with the canvas: it has a token and was never filled. */
+  function isClue(i) {
+    return (run.steps[i] ?? null) === null && (run.tokens[i] ?? null) !== null;
   }
 
   function buildHeading() {
@@ -102,11 +137,18 @@ export function fillView(element, firstRun, firstOptions = {}) {
     const button = el("button", { type: "button", class: "token", tabindex: "-1" });
     button.dataset.i = i;
     button.setAttribute("aria-label", `position ${i + 1}, masked`);
+    if (isClue(i)) {
+      button.classList.add("clue");
+      button.setAttribute("aria-label", `${token}, position ${i + 1}, given`);
+      button.setAttribute("aria-disabled", "true");
+      button.append(el("span", { class: "word" }, spelled(token)), el("span", { class: "step" }, "\u00a0"));
+      return button;
+    }
     const score = run.scores?.[i];
     if (at === null || at === undefined) {
       button.classList.add("blank");
-      const guess = run.guesses?.[i]?.replace(/@@$/, "");
-      button.append(el("span", { class: guess ? "word guess" : "word" }, guess ?? "\u00a0"), el("span", { class: "step" }, score == null ? "\u00a0" : percent(score)));
+      const guess = run.guesses?.[i];
+      button.append(el("span", { class: guess ? "word guess" : "word" }, guess ? spelled(guess) : "\u00a0"), el("span", { class: "step" }, score == null ? "\u00a0" : percent(score)));
       if (score != null) button.style.setProperty("--score", Math.min(1, Math.max(0, score)).toFixed(3));
       if (!options.onPick) button.setAttribute("aria-disabled", "true");
       return button;
@@ -116,7 +158,7 @@ export function fillView(element, firstRun, firstOptions = {}) {
     const t = tone(i);
     button.style.setProperty("--tone", scale(t));
     button.style.setProperty("--ink-on", ink(t));
-    button.append(el("span", { class: "word" }, token.replace(/@@$/, "")), el("span", { class: "step" }, String(at)));
+    button.append(el("span", { class: "word" }, spelled(token)), el("span", { class: "step" }, String(at)));
     return button;
   }
 
@@ -126,20 +168,22 @@ export function fillView(element, firstRun, firstOptions = {}) {
   }
 
   function drawArcs() {
-    if (options.arcs && picture.clientWidth) jumps.draw(picture.clientWidth);
+    if (showsArcs() && picture.clientWidth) jumps.draw(picture.clientWidth);
   }
 
   /** Goes to a step and updates only the tokens that change. */
   function show(to) {
     const target = Math.min(last, Math.max(0, Math.round(to)));
     for (const button of byStep[step]) button.classList.remove("now");
-    for (let s = step + 1; s <= target; s += 1) byStep[s].forEach((button) => setFilled(button, s, true));
-    for (let s = target + 1; s <= step; s += 1) byStep[s].forEach((button) => setFilled(button, s, false));
+    for (let s = step + 1; s <= target; s += 1) byStep[s].forEach((button) => setFilled(button, true));
+    for (let s = target + 1; s <= step; s += 1) byStep[s].forEach((button) => setFilled(button, false));
     step = target;
     for (const button of byStep[step]) button.classList.add("now");
     text.classList.toggle("done", step === last);
+    root.classList.toggle("done", step === last && last > 0);
+    for (const i of run.wrong ?? []) if (buttons[i]?.classList.contains("on")) label(i);
     showScores(null);
-    if (options.arcs) jumps.show(step);
+    if (showsArcs()) jumps.show(step);
     if (options.brackets) notation.textContent = bracketed(run.tokens, run.steps, step);
   }
 
@@ -155,11 +199,18 @@ export function fillView(element, firstRun, firstOptions = {}) {
     });
   }
 
-  function setFilled(button, at, on) {
+  function setFilled(button, on) {
     button.classList.toggle("on", on);
     const i = Number(button.dataset.i);
+    if (on) label(i);
+    else button.setAttribute("aria-label", `position ${i + 1}, masked`);
+  }
+
+  /** The accessible name of a filled position. */
+  function label(i) {
     const chosen = run.given?.[i] ? ", chosen by you" : "";
-    button.setAttribute("aria-label", on ? `${run.tokens[i]}, position ${i + 1}, step ${at}${chosen}` : `position ${i + 1}, masked`);
+    const wrong = step === last && run.wrong?.includes(i) ? ", wrong" : "";
+    buttons[i].setAttribute("aria-label", `${run.tokens[i]}, position ${i + 1}, step ${run.steps[i]}${chosen}${wrong}`);
   }
 
   function onClick(event) {
@@ -167,6 +218,7 @@ export function fillView(element, firstRun, firstOptions = {}) {
     if (!button) return;
     const i = Number(button.dataset.i);
     const at = run.steps[i];
+    if (isClue(i)) return;
     if (at === null || at === undefined) {
       options.onPick?.(i, view);
       return;
@@ -181,7 +233,8 @@ export function fillView(element, firstRun, firstOptions = {}) {
 
   function moveFocus(event) {
     const i = buttons.indexOf(document.activeElement);
-    const to = { ArrowLeft: i - 1, ArrowRight: i + 1, Home: 0, End: buttons.length - 1 }[event.key];
+    const rows = run.grid && { ArrowUp: i - run.grid.columns, ArrowDown: i + run.grid.columns };
+    const to = { ArrowLeft: i - 1, ArrowRight: i + 1, Home: 0, End: buttons.length - 1, ...rows }[event.key];
     if (event.key === "Escape") showTooltip(null);
     if (i < 0 || to === undefined) return;
     event.preventDefault();
@@ -200,17 +253,20 @@ export function fillView(element, firstRun, firstOptions = {}) {
       return;
     }
     const i = Number(button.dataset.i);
-    const masked = !button.classList.contains("on");
+    const clue = isClue(i);
+    const masked = !clue && !button.classList.contains("on");
     const rows = el("dl", {});
     const addRow = (name, value) => rows.append(el("div", {}, el("dt", {}, name), el("dd", {}, value)));
     if (!masked) addRow("token", run.tokens[i]);
     addRow("position", `${i + 1} of ${run.tokens.length}`);
-    if (!masked) addRow("step", `${run.steps[i]} of ${last}`);
+    if (clue) addRow("given", "yes");
+    else if (!masked) addRow("step", `${run.steps[i]} of ${last}`);
     if (!masked && run.logprobs?.[i] != null) addRow("probability", `${percent(Math.exp(run.logprobs[i]))}  (log ${formatNumber(run.logprobs[i])})`);
-    if (!masked && run.given?.[i]) addRow("chosen by", "you");
+    if (!masked && !clue && run.given?.[i]) addRow("chosen by", "you");
     if (masked && run.scores?.[i] != null) addRow("chosen next", percent(run.scores[i], 1));
     tip.replaceChildren(rows);
     placeTooltip(button);
+    if (clue) return;
     const answer = await options.candidates?.(i, view);
     if (number !== tooltipNumber || !answer) return;
     const candidates = Array.isArray(answer) ? answer : answer.candidates;
@@ -264,18 +320,10 @@ export function fillView(element, firstRun, firstOptions = {}) {
   return view;
 }
 
-/** Groups the buttons by word, because subwords of one word have no gap between them. */
-function joinWords(tokens, buttons) {
-  const words = [];
-  let word = null;
-  tokens.forEach((token, i) => {
-    const continues = token !== null && token !== undefined && token.endsWith("@@") && i + 1 < tokens.length;
-    if (!word) words.push((word = el("span", { class: "joined" })));
-    word.append(buttons[i]);
-    if (!continues) word = null;
-    else buttons[i].classList.add("continues");
-  });
-  return words;
+/** The buttons of one word, whose subwords have no gap between them. */
+function joined(buttons) {
+  for (const button of buttons.slice(0, -1)) button.classList.add("continues");
+  return el("span", { class: "joined" }, ...buttons);
 }
 
 /** Tokens with their probabilities as bars. With `onChoose(token)`, each token is a button. */

@@ -1,53 +1,58 @@
-// The query form: a sentence, its reference, a model, a direction, a length, a schedule and orders.
+// The query form: a text, a model, a schedule and orders; for a translation also a reference, a direction and a length.
 
+import { request } from "./api.js";
 import { check, choice, el, setOptions } from "./dom.js";
-import { examplesOf, isExample } from "./examples.js";
+import { examplesOf, isExample, maskedExamples } from "./examples.js";
 
-const DEFAULT_ORDERS = ["learned", "max-prob", "left-to-right", "outer-in"]; // checked at the start, if the model has them
+// What the form says for each kind of model, where a query goes, and which orders are checked at the start, if the model has them.
+const KINDS = {
+  translation: { route: "api/translate", verb: "Translate", busy: "Translating …", text: "Sentence", placeholder: "A sentence to translate", empty: "Type a sentence first.", read: "translated", reference: "Reference", hint: "Reference translation (optional): shows BLEU", example: "Example", orders: ["learned", "max-prob", "left-to-right", "outer-in"] },
+  infill: { route: "api/infill", verb: "Fill in", busy: "Filling in …", text: "Text", placeholder: "A text with [MASK] for every token to fill in", empty: "Type a text with [MASK] first.", read: "read", example: "Example", orders: ["learned", "margin", "left-to-right", "uniform"] },
+  puzzle: { route: "api/solve", verb: "Solve", busy: "Solving …", text: "Puzzle", placeholder: "A puzzle: a character a cell, 0 where it is empty", empty: "Type a puzzle first.", read: "read", reference: "Solution", hint: "Solution (optional): shows which cells are wrong", example: "Another puzzle", orders: ["learned", "margin", "uniform", "left-to-right"], count: 3 },
+};
+const MASK = "[MASK]";
 const STRIDED = "outer-in"; // the order with a stride option
 const MAX_STRIDE = 20;
 const NUMBER = "number";
 
 /**
- * `server` is the response of /api/models; `onSubmit()` is called when the reader wants a translation. Returns `{node,
- * query(), problem(), restore(query), showExample(), busy(on), orders, longest}`; a query is {model, direction, text,
- * reference, length, schedule, orders}.
+ * `server` is the response of /api/models; `onSubmit()` is called when the reader wants a result, `showError(line)` if an
+ * example cannot be had. Returns `{node, query(), problem(), restore(query), showExample(), busy(on), route, kind, grid,
+ * orders, longest}`; a query is {model, direction, text, reference, length, schedule, orders}, undefined where the kind of
+ * model has no such field.
  */
-export function queryForm(server, onSubmit) {
+export function queryForm(server, onSubmit, showError) {
   const { models, schedules, characters, most_orders: mostOrders } = server;
   let info = models[0];
+  let words = KINDS[info.kind];
   let direction = info.directions[0];
   let checked = []; // names of orders
   let stride = 1;
   let exampleNumber = 0;
   let exampleReference = "";
 
-  const text = el("textarea", { id: "text", rows: "1", placeholder: "A sentence to translate", spellcheck: "false", autocomplete: "off", oninput: onType });
-  const reference = el("input", { id: "reference", type: "text", class: "reference-input", placeholder: "Reference translation (optional): shows BLEU", spellcheck: "false", autocomplete: "off" });
+  const text = el("textarea", { id: "text", rows: "1", spellcheck: "false", autocomplete: "off", oninput: onType });
+  const reference = el("input", { id: "reference", type: "text", class: "reference-input", spellcheck: "false", autocomplete: "off" });
   const counter = el("output", { class: "muted counter", for: "text" });
-  const example = el("button", { type: "button", class: "plain small", onclick: () => (showExample(exampleNumber + 1), text.focus()) }, "Example");
-  const model = choice("Model", models.map(({ name }) => [name, name]), info.name, (name) => setModel(name, direction));
+  const [textLabel, referenceLabel] = [el("label", { class: "visually-hidden", for: "text" }), el("label", { class: "visually-hidden", for: "reference" })];
+  const example = el("button", { type: "button", class: "plain small", onclick: nextExample });
+  const mask = el("button", { type: "button", class: "plain small", title: `Insert ${MASK}`, onclick: insertMask }, MASK);
+  const model = choice("Model", models.map(({ name }) => [name, name]), info.name, (name) => chooseModel(name));
   const directionChoice = choice("Direction", [], "", (value) => setModel(info.name, value));
   const length = choice("Length", [], "", () => (draw(), size.hidden || size.focus()));
   const size = el("input", { type: "number", min: "1", step: "1", value: "16", "aria-label": "Number of subwords", class: "size" });
   const schedule = choice("Schedule", schedules.map((name) => [name, name]), schedules[0], () => {});
-  const submit = el("button", { type: "submit", class: "submit", title: "Ctrl + Enter" }, "Translate");
+  const submit = el("button", { type: "submit", class: "submit", title: "Ctrl + Enter" });
+  const box = el("div", { class: "text-box" }, textLabel, text, referenceLabel, reference, el("div", { class: "text-foot" }, el("span", {}, example, mask), counter));
+  const pair = el("span", { class: "pair" }, length, size);
   const boxes = el("div", { class: "boxes" });
   const hint = el("span", { class: "muted hint" });
   const orders = el("fieldset", { class: "order-picker" }, el("legend", {}, "Orders"), boxes, hint);
   const node = el(
     "form",
-    { class: "query-form", novalidate: true, autocomplete: "off", "aria-label": "Translate", onsubmit: (event) => (event.preventDefault(), onSubmit()) },
-    el(
-      "div",
-      { class: "text-box" },
-      el("label", { class: "visually-hidden", for: "text" }, "Sentence"),
-      text,
-      el("label", { class: "visually-hidden", for: "reference" }, "Reference"),
-      reference,
-      el("div", { class: "text-foot" }, example, counter),
-    ),
-    el("div", { class: "settings" }, model, directionChoice, el("span", { class: "pair" }, length, size), schedule, submit),
+    { class: "query-form", novalidate: true, autocomplete: "off", "aria-label": "Query", onsubmit: (event) => (event.preventDefault(), onSubmit()) },
+    box,
+    el("div", { class: "settings" }, model, directionChoice, pair, schedule, submit),
     orders,
   );
   node.addEventListener("keydown", (event) => {
@@ -59,10 +64,20 @@ export function queryForm(server, onSubmit) {
   setModel(info.name, direction);
   updateCounter();
 
-  /** Switches the model or the direction; orders that the new one has too stay checked. */
+  /** The reader chose a model. One of another kind, or for other puzzles, starts with an example of its own. */
+  async function chooseModel(name) {
+    const before = info;
+    setModel(name, direction);
+    const fits = info.kind === before.kind && info.grid?.columns === before.grid?.columns;
+    if (!fits && (await showExample(0))) onSubmit();
+  }
+
+  /** Switches the model or the direction; orders that the new one has too stay checked if it is of the same kind. */
   function setModel(name, wantedDirection) {
-    const oldDirection = direction;
+    const [oldDirection, oldKind] = [direction, info.kind];
     info = models.find((other) => other.name === name) ?? info;
+    if (info.kind !== oldKind) checked = [];
+    setKind();
     direction = info.directions.includes(wantedDirection) ? wantedDirection : info.directions[0];
     const available = availableOrders();
     const learned = available.filter((order) => order.startsWith("learned"));
@@ -75,12 +90,27 @@ export function queryForm(server, onSubmit) {
     setOptions(selectOf(length), [...info.lengths.map((rule) => [rule, rule]), [NUMBER, "a number"]], selectOf(length).value);
     size.max = String(info.longest);
     draw();
-    if (direction !== oldDirection && isExample(text.value)) showExample();
+    if (info.kind === oldKind && direction !== oldDirection && isExample(text.value)) showExample();
+  }
+
+  /** Shows what this kind of model has, by the names that it has there. */
+  function setKind() {
+    words = KINDS[info.kind];
+    box.classList.toggle("puzzle", info.kind === "puzzle");
+    textLabel.textContent = words.text;
+    text.placeholder = words.placeholder;
+    referenceLabel.textContent = words.reference ?? "";
+    reference.placeholder = words.hint ?? "";
+    reference.hidden = referenceLabel.hidden = !words.reference;
+    example.textContent = words.example;
+    mask.hidden = info.kind !== "infill";
+    directionChoice.hidden = pair.hidden = info.kind !== "translation";
+    submit.textContent = words.verb;
   }
 
   function defaultOrders(available, learned) {
-    const wanted = [...(available.includes(DEFAULT_ORDERS[0]) ? [] : learned.slice(0, 1)), ...DEFAULT_ORDERS];
-    const found = wanted.filter((order) => available.includes(order));
+    const wanted = [...(available.includes("learned") ? [] : learned.slice(0, 1)), ...words.orders];
+    const found = wanted.filter((order) => available.includes(order)).slice(0, words.count);
     return found.length ? found : available.slice(0, 1);
   }
 
@@ -154,15 +184,48 @@ export function queryForm(server, onSubmit) {
     fitHeight();
   }).observe(text);
 
-  /** Puts an example of the source language into the form; false if there is none. */
-  function showExample(number = exampleNumber) {
-    const examples = examplesOf(direction);
+  function insertMask() {
+    text.setRangeText(MASK, text.selectionStart, text.selectionEnd, "end");
+    text.focus();
+    onType();
+  }
+
+  /** Another example; a puzzle is solved at once. */
+  async function nextExample() {
+    if (!(await showExample(exampleNumber + 1))) return;
+    if (info.kind === "puzzle") onSubmit();
+    else text.focus();
+  }
+
+  /** Puts an example into the form; false if there is none. */
+  async function showExample(number = exampleNumber) {
+    if (info.kind === "puzzle") return showPuzzle();
+    const examples = info.kind === "infill" ? maskedExamples() : examplesOf(direction);
     if (!examples.length) return false;
     exampleNumber = number % examples.length;
-    text.value = examples[exampleNumber].text;
-    reference.value = exampleReference = examples[exampleNumber].reference;
-    updateCounter();
+    setTexts(examples[exampleNumber]);
     return true;
+  }
+
+  /** A puzzle that nobody has seen. */
+  async function showPuzzle() {
+    const seed = Number(crypto.getRandomValues(new BigUint64Array(1))[0] >> 11n);
+    const { name } = info;
+    try {
+      const puzzle = await request("api/puzzle", { model: name, seed });
+      if (info.name !== name) return false;
+      setTexts(puzzle);
+      return true;
+    } catch (error) {
+      showError(error.message);
+      return false;
+    }
+  }
+
+  function setTexts(example) {
+    text.value = example.text;
+    reference.value = exampleReference = example.reference;
+    updateCounter();
   }
 
   return {
@@ -170,12 +233,13 @@ export function queryForm(server, onSubmit) {
     showExample,
     query() {
       const rule = selectOf(length).value;
+      const translates = info.kind === "translation";
       return {
         model: info.name,
-        direction,
+        direction: translates ? direction : undefined,
         text: text.value.replace(/\s+/g, " ").trim(),
-        reference: reference.value.replace(/\s+/g, " ").trim(),
-        length: rule === NUMBER ? Math.round(Number(size.value)) || 0 : rule,
+        reference: words.reference && reference.value.replace(/\s+/g, " ").trim(),
+        length: translates ? (rule === NUMBER ? Math.round(Number(size.value)) || 0 : rule) : undefined,
         schedule: selectOf(schedule).value,
         orders: [...checked],
       };
@@ -183,8 +247,8 @@ export function queryForm(server, onSubmit) {
     /** Why the query cannot be sent, or "". The server checks everything else. */
     problem() {
       const { length: count } = [...text.value.trim()];
-      if (!count) return "Type a sentence first.";
-      if (count > characters) return `The text has ${count} characters; at most ${characters} are translated.`;
+      if (!count) return words.empty;
+      if (count > characters) return `The text has ${count} characters; at most ${characters} are ${words.read}.`;
       if ([...reference.value.trim()].length > characters) return `The reference has more than ${characters} characters.`;
       return checked.length ? "" : "Choose at least one order.";
     },
@@ -192,9 +256,10 @@ export function queryForm(server, onSubmit) {
     restore(query) {
       const linkedStride = query.orders.map((order) => /^outer-in:stride=([1-9]\d?)$/.exec(order)).find(Boolean);
       stride = linkedStride && Number(linkedStride[1]) <= MAX_STRIDE && !query.orders.includes(STRIDED) ? Number(linkedStride[1]) : 1;
-      checked = query.orders;
       text.value = "";
       setModel(query.model, query.direction);
+      checked = query.orders;
+      setModel(info.name, direction); // unknown orders are dropped
       text.value = query.text;
       reference.value = query.reference;
       exampleReference = isExample(query.text) ? query.reference : "";
@@ -205,13 +270,25 @@ export function queryForm(server, onSubmit) {
       draw();
       updateCounter();
       if (info.name !== query.model) return `This server has no model ${query.model}; ${info.name} is used.`;
-      if (direction !== query.direction) return `${info.name} does not translate ${query.direction}; ${direction} is used.`;
+      if (info.kind === "translation" && direction !== query.direction) return `${info.name} does not translate ${query.direction}; ${direction} is used.`;
       return "";
     },
     busy(on) {
-      submit.textContent = on ? "Translating …" : "Translate";
+      submit.textContent = on ? words.busy : words.verb;
       submit.classList.toggle("waiting", on);
       node.setAttribute("aria-busy", String(on));
+    },
+    /** The path of the API that takes a query. */
+    get route() {
+      return words.route;
+    },
+    /** "translation", "infill" or "puzzle". */
+    get kind() {
+      return info.kind;
+    },
+    /** {columns, rows, box, symbols} of a puzzle; null for others. */
+    get grid() {
+      return info.grid;
     },
     /** The orders of the chosen direction. */
     get orders() {

@@ -5,7 +5,7 @@ const MOST_ORDERS = 6;
 /** The parameters of a query and, if positions were filled by hand, of {size, advice, fills: [{position, token}]}. */
 export function toHash(query, byHand) {
   const parameters = new URLSearchParams();
-  for (const name of ["text", "model", "direction", "length"]) parameters.set(name, query[name]);
+  for (const name of ["text", "model", "direction", "length"]) if (query[name]) parameters.set(name, query[name]); // only translations have the last two
   if (query.schedule !== "one") parameters.set("schedule", query.schedule);
   if (query.reference) parameters.set("reference", query.reference);
   for (const order of query.orders) parameters.append("order", order);

@@ -23,7 +23,8 @@ async function start() {
   const corpus = await embedded();
   if (!corpus) throw new Error("it holds no data");
   const plural = (n, what) => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : "s"}`;
-  document.getElementById("about").textContent = `${plural(corpus.count, "sentence")} · ${plural(corpus.systems.length, "order")}`;
+  const [one, many] = corpus.grid ? ["puzzle", "Puzzles"] : ["sentence", "Sentences"];
+  document.getElementById("about").textContent = `${plural(corpus.count, one)} · ${plural(corpus.systems.length, "order")}`;
   const sentences = sentencesView(corpus);
   const corpusPanel = el("div", { class: "corpus", id: "panel-corpus", role: "tabpanel", "aria-labelledby": "tab-corpus", hidden: true });
   document.getElementById("main").replaceChildren(sentences.node, corpusPanel);
@@ -32,7 +33,7 @@ async function start() {
   redraw = () => {
     if (drawn) corpusView(corpusPanel, corpus, isDark());
   };
-  const follow = tabs([["sentences", "Sentences", sentences.node], ["corpus", "Corpus", corpusPanel]], (name) => {
+  const follow = tabs([["sentences", many, sentences.node], ["corpus", "Corpus", corpusPanel]], (name) => {
     if (name === "corpus" && !drawn) {
       drawn = true;
       redraw();
@@ -125,7 +126,8 @@ function sentencesView(corpus) {
   const side = el("aside", { class: "side", "aria-label": "Choose a sentence" }, search, choice("Sort", sorts, state.sort, (value) => ((state.sort = value), drawExtra(), arrange())), extra, found, rows.node);
 
   const head = el("div", { class: "sentence-head" });
-  const grid = el("div", { class: "views" });
+  const grid = el("div", { class: corpus.grid ? "views grids" : "views" });
+  if (corpus.grid) grid.style.setProperty("--columns", corpus.grid.columns);
   const steps = player((step) => {
     for (const view of views) view.show(step);
     saveAddress({ step });
@@ -137,12 +139,12 @@ function sentencesView(corpus) {
     for (const view of views) view.set(changes);
     [legendStart.textContent, legendEnd.textContent] = options.color === "step" ? ["first step", "last"] : ["0 %", "probability 100 %"];
   };
+  const lineOptions = corpus.grid ? [] : [check("arcs", true, (arcs) => setDisplay({ arcs })), check("brackets", true, (brackets) => setDisplay({ brackets }))];
   const display = el(
     "div",
     { class: "display" },
     choice("Color", [["step", "step"], ["probability", "probability"]], "step", (color) => setDisplay({ color })),
-    check("arcs", true, (arcs) => setDisplay({ arcs })),
-    check("brackets", true, (brackets) => setDisplay({ brackets })),
+    ...lineOptions,
     legend,
   );
   const orders = el("fieldset", { class: "orders" }, el("legend", { class: "visually-hidden" }, "Orders shown"));
@@ -221,9 +223,9 @@ function sentencesView(corpus) {
 
   function choose(i, step) {
     state.chosen = i;
-    head.replaceChildren(el("p", { class: "eyebrow" }, `Sentence ${i + 1}`), el("p", { class: "source" }, corpus.source(i)));
+    head.replaceChildren(el("p", { class: "eyebrow" }, `${corpus.grid ? "Puzzle" : "Sentence"} ${i + 1}`), el("p", { class: "source" }, corpus.source(i)));
     const reference = corpus.reference(i);
-    if (reference) head.append(el("p", { class: "reference" }, el("span", { class: "muted" }, "reference "), reference));
+    if (reference) head.append(el("p", { class: "reference" }, el("span", { class: "muted" }, corpus.grid ? "solution " : "reference "), reference));
     drawViews(step);
     saveAddress({ sentence: i + 1, step: step ?? null });
   }

@@ -1,0 +1,69 @@
+"""Puzzles in the report: what their grid looks like, which answers are right, and when each cell is filled."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.errors import InputError
+from anyorder.evaluation.accuracy import answers_of
+from anyorder.tasks import TASKS, PuzzleTask, make_task
+from anyorder.tasks.base import EMPTY
+
+
+def pack_grid(
+    systems: Mapping[str, Sequence[Trajectory]], references: Sequence[str] | None = None
+) -> dict[str, Any] | None:
+    """What the page needs to draw grids; None if the trajectories are not of one puzzle task.
+
+    References that are solutions decide which answers are right; otherwise the rules do. The lists have one entry for
+    each system, in their order.
+    """
+    task = puzzle_task(systems)
+    if task is None:
+        return None
+    solutions = _solutions(task, references)
+    return {
+        "columns": task.columns,
+        "rows": task.rows,
+        "box": task.box,
+        "solved": [_solved(task, runs, solutions) for runs in systems.values()],
+        "has_solutions": solutions is not None,
+        "mean_steps": [mean_steps(runs, task.cells) for runs in systems.values()],
+    }
+
+
+def puzzle_task(systems: Mapping[str, Sequence[Trajectory]]) -> PuzzleTask | None:
+    """The puzzles that all trajectories solve; None if they do something else."""
+    names = {run.task for runs in systems.values() for run in runs}
+    if len(names) != 1 or not names <= TASKS.keys():
+        return None
+    task = make_task(names.pop())
+    fits = all(len(run.canvas or run.tokens) == task.cells for runs in systems.values() for run in runs)
+    return task if fits else None
+
+
+def mean_steps(runs: Sequence[Trajectory], cells: int) -> list[float | None]:
+    """The mean step at which each cell is filled, over the puzzles where it is empty; None where it never is."""
+    total, count = np.zeros(cells), np.zeros(cells, np.int64)
+    for run in runs:
+        total[run.positions] += run.steps
+        count[run.positions] += 1
+    return [float(total[i] / count[i]) if count[i] else None for i in range(cells)]
+
+
+def _solved(task: PuzzleTask, runs: Sequence[Trajectory], solutions: np.ndarray | None) -> list[bool]:
+    numbers = {symbol: i for i, symbol in enumerate(task.symbols, start=1)}
+    clues = [[numbers.get(token or "", EMPTY) for token in run.canvas or [None] * task.cells] for run in runs]
+    right: list[bool] = task.is_right(np.array(clues, np.int64), answers_of(task, runs), solutions).tolist()
+    return right
+
+
+def _solutions(task: PuzzleTask, references: Sequence[str] | None) -> np.ndarray | None:
+    """(N, cells) of references that are all complete grids."""
+    try:
+        grids = np.array([task.read(line) for line in references or ()]).reshape(-1, task.cells)
+    except InputError:
+        return None
+    return grids if len(grids) and (grids != EMPTY).all() else None

@@ -1,0 +1,182 @@
+"""The API for models without a source: texts with masks, and puzzles."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the explorer needs the extra 'app'")
+
+from fastapi.testclient import TestClient
+
+import anyorder
+from anyorder.app.server import create_app
+from anyorder.errors import InputError
+from anyorder.filler import Filler
+from tests.app.servers import MASKED, PUZZLES
+
+TEXT = "w1 [MASK] w3 [MASK] [MASK] w7"
+PUZZLE, SOLUTION = "0000034010030000", "4132234114233214"
+EMPTY = [i for i, cell in enumerate(PUZZLE) if cell == "0"]
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path, masked_folder: Path) -> Iterator[TestClient]:
+    models = [str(folder), f"hf:{masked_folder}", PUZZLES]
+    with TestClient(create_app(models, device="cpu"), base_url="http://localhost:8600") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def filler(masked_folder: Path) -> Filler:
+    loaded = anyorder.load(masked_folder, "cpu")
+    assert isinstance(loaded, Filler)
+    return loaded
+
+
+def post(client: TestClient, verb: str, **query: object) -> Any:
+    return client.post(f"/api/{verb}", json={name: value for name, value in query.items() if value is not ...})
+
+
+def infill(client: TestClient, **changes: object) -> Any:
+    return post(client, "infill", **{"model": MASKED, "text": TEXT, "orders": ["margin"], **changes})
+
+
+def solve(client: TestClient, **changes: object) -> Any:
+    return post(client, "solve", **{"model": PUZZLES, "text": PUZZLE, "orders": ["margin"], **changes})
+
+
+def fill(client: TestClient, model: str, text: str, *positions: int, **changes: object) -> Any:
+    filled = [{"position": position} for position in positions]
+    return post(client, "step", **{"model": model, "text": text, "order": "margin", "filled": filled, **changes})
+
+
+def on_canvas(run: dict[str, Any], name: str) -> list[Any]:
+    """Values of the filled positions, None where the token was given."""
+    values = dict(zip(run["positions"], run[name], strict=True))
+    return [values.get(i) for i in range(len(run["canvas"]))]
+
+
+def test_models_say_what_they_do(client: TestClient) -> None:
+    translation, masked, puzzles = client.get("/api/models").json()["models"]
+    assert [translation["kind"], masked["kind"], puzzles["kind"]] == ["translation", "infill", "puzzle"]
+    assert masked["name"] == MASKED  # neither its path nor hf:
+    assert masked["orders"][0] == "learned"
+    for info in (masked, puzzles):
+        assert (info["directions"], info["orders_of"], info["lengths"]) == ([], {}, [])
+    assert translation["grid"] is masked["grid"] is None
+    assert puzzles["grid"] == {"columns": 4, "rows": 4, "box": 2, "symbols": ["1", "2", "3", "4"]}
+    assert puzzles["longest"] == 16
+
+
+@pytest.mark.parametrize("schedule", ["one", 2, "threshold:0.1"])
+def test_infilling_is_the_library_s(client: TestClient, filler: Filler, schedule: str | int) -> None:
+    orders = ["learned", "margin", "right-to-left", "uniform", "outer-in:stride=2"]
+    runs = infill(client, orders=orders, schedule=schedule).json()["runs"]
+    assert [run["order"] for run in runs] == orders
+    for run in runs:
+        [trajectory] = filler.fill(TEXT, run["order"], schedule=schedule)
+        assert run == {name: getattr(trajectory, name) for name in run}
+    assert runs[0]["canvas"] == ["w1", None, "w3", None, None, "w7"]
+    assert runs[0]["positions"] == [1, 3, 4]
+
+
+def test_puzzles_are_solved_and_judged(client: TestClient) -> None:
+    orders = ["margin", "uniform", "left-to-right"]
+    for seed in range(3):
+        puzzle = post(client, "puzzle", model=PUZZLES, seed=seed).json()
+        assert post(client, "puzzle", model=PUZZLES, seed=seed).json() == puzzle
+        for run in solve(client, **puzzle, orders=orders).json()["runs"]:
+            cells = [given or token for given, token in zip(run["canvas"], on_canvas(run, "tokens"), strict=True)]
+            assert "".join(cells) == run["text"]
+            different = [i for i in range(16) if cells[i] != puzzle["reference"][i]]
+            assert (run["wrong"], run["solved"]) == (different, not different)
+    assert solve(client).json()["runs"][0]["wrong"] is None  # nobody said what would be right
+    assert solve(client, reference=" ").json() == solve(client).json()
+
+
+def test_a_rule_decides_where_no_solution_is_given(client: TestClient) -> None:
+    [run] = solve(client).json()["runs"]
+    assert run["solved"] == (run["text"] == SOLUTION)
+    other = "2" + SOLUTION[1:]  # a puzzle with several solutions: this one is not what was expected, and right
+    assert solve(client, text="4132234114233200", reference=other).json()["runs"][0]["wrong"] == []
+    unsolvable = "1100000000000000"
+    [run] = solve(client, text=unsolvable).json()["runs"]
+    assert not run["solved"]
+
+
+@pytest.mark.parametrize("order", ["margin", "uniform", "left-to-right"])
+@pytest.mark.parametrize("model", [MASKED, PUZZLES])
+def test_every_step_of_a_run_is_found_again(client: TestClient, model: str, order: str) -> None:
+    text, request = (TEXT, infill) if model == MASKED else (PUZZLE, solve)
+    [run] = request(client, orders=[order]).json()["runs"]
+    steps, tokens = on_canvas(run, "steps"), on_canvas(run, "tokens")
+    chosen = sorted(run["positions"], key=lambda position: steps[position])
+    for count in (0, 1, len(chosen) - 1, len(chosen)):
+        state = fill(client, model, text, *chosen[:count], order=order).json()
+        there = [at is not None and at <= count for at in steps]
+        assert state["steps"] == [at if here else None for at, here in zip(steps, there, strict=True)]
+        assert state["tokens"] == [
+            token if here else given for token, here, given in zip(tokens, there, run["canvas"], strict=True)
+        ]
+        assert state["given"] == [given is not None for given in run["canvas"]]
+        assert state["next"]["position"] == (chosen[count] if count < len(chosen) else None)
+        assert [here is None for here in state["candidates"]] == [token is not None for token in state["tokens"]]
+    assert state["text"] == run["text"]
+    assert state["bleu"] is None
+
+
+def test_a_token_is_chosen_by_hand(client: TestClient) -> None:
+    state = fill(client, MASKED, TEXT, filled=[{"position": 3, "token": "w12"}]).json()
+    assert state["tokens"] == ["w1", None, "w3", "w12", None, "w7"]
+    wrong = [{"position": i, "token": "1"} for i in EMPTY]
+    state = fill(client, PUZZLES, PUZZLE, filled=wrong, reference=SOLUTION).json()
+    assert state["solved"] is False
+    assert state["wrong"] == [i for i in EMPTY if SOLUTION[i] != "1"]
+    assert state["text"] == PUZZLE.replace("0", "1")
+    right = [{"position": i, "token": SOLUTION[i]} for i in EMPTY]
+    state = fill(client, PUZZLES, PUZZLE, filled=right).json()
+    assert (state["solved"], state["wrong"]) == (True, None)
+    assert fill(client, PUZZLES, PUZZLE, *EMPTY[1:]).json()["solved"] is None
+
+
+@pytest.mark.parametrize(
+    ("verb", "changes", "expected"),
+    [
+        ("infill", {"text": "w1 w2"}, "text: has no mask, so there is nothing to fill"),
+        ("infill", {"text": " "}, "text: is empty, expected a text with masks"),
+        ("infill", {"text": "[MASK]" * 66}, "text: 66 tokens, the model has room for 62"),
+        ("infill", {"model": PUZZLES}, "model sudoku-4x4: expected a model that fills masks; it solves puzzles"),
+        ("infill", {"model": "small"}, "model small: expected a model that fills masks; it translates"),
+        ("infill", {"direction": "de-en"}, "direction: Extra inputs are not permitted"),
+        ("infill", {"orders": ["learned:/etc"]}, "unknown order 'learned:/etc'"),
+        ("infill", {"schedule": 63}, "schedule 63: expected at most 62 positions a step"),
+        ("translate", {"direction": "de-en"}, "model masked: expected a model that translates; it fills masks"),
+        ("solve", {"model": PUZZLES}, "text: 29 characters, expected 16"),
+        ("solve", {"model": PUZZLES, "text": "5" * 16}, "text: '5', expected 1 to 4, or 0 for an empty cell"),
+        ("solve", {"model": PUZZLES, "text": "1" * 16}, "text: has no empty cell"),
+        ("solve", {"model": PUZZLES, "text": PUZZLE, "reference": PUZZLE}, "reference: has empty cells"),
+        ("solve", {"model": PUZZLES, "text": PUZZLE, "reference": "1"}, "reference: 1 characters, expected 16"),
+        ("solve", {"text": PUZZLE}, "model masked: expected a model that solves puzzles; it fills masks"),
+        ("puzzle", {"model": PUZZLES, "orders": ..., "text": ..., "seed": -1}, "seed: "),
+        ("puzzle", {"model": PUZZLES, "orders": ..., "text": ..., "seed": 1 << 53}, "seed: "),
+        ("puzzle", {"model": PUZZLES, "orders": ..., "text": ...}, "seed: Field required"),
+        ("step", {"orders": ..., "direction": "de-en"}, "direction is given, but this model does not translate"),
+        ("step", {"orders": ..., "length": 4}, "length is given, but this model does not translate"),
+        ("step", {"orders": ..., "filled": [{"position": 0}]}, "position 0 is already filled"),
+        ("step", {"orders": ..., "filled": [{"position": 1, "token": "[SEP]"}]}, "token '[SEP]'"),
+        ("step", {"orders": ..., "model": PUZZLES, "text": PUZZLE, "reference": "1"}, "reference: 1 characters"),
+        ("step", {"orders": ..., "model": "small"}, "direction is missing: this model translates"),
+    ],
+)
+def test_wrong_queries(client: TestClient, verb: str, changes: dict[str, object], expected: str) -> None:
+    response = post(client, verb, **{"model": MASKED, "text": TEXT, "orders": ["margin"], **changes})
+    assert response.status_code == 422
+    assert list(response.json()) == ["error"]
+    assert expected in response.json()["error"]
+
+
+def test_two_models_of_one_name_are_refused(masked_folder: Path) -> None:
+    with pytest.raises(InputError, match="two models are called 'masked'"):
+        create_app([str(masked_folder), f"hf:{masked_folder}"], device="cpu")
