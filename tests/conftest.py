@@ -21,9 +21,11 @@ from anyorder.data.filters import FilterConfig
 from anyorder.data.prepare import prepare
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
+from anyorder.models.length import REACH
 from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import ModelConfig, TranslationModel
 
+torch.set_num_threads(1)  # the processes of the suite share the cores
 # How long an example takes says nothing on a busy machine.
 hypothesis.settings.register_profile("suite", deadline=None, max_examples=40)
 hypothesis.settings.load_profile("suite")
@@ -90,21 +92,22 @@ def vocabulary(store: Store) -> Vocabulary:
 
 
 def tiny(vocabulary: Vocabulary, seed: int = 0, **shape: object) -> TranslationModel:
-    """A model of random weights, sharp enough that its choices are not near-ties."""
+    """A model of random weights, sharp enough that its choices are not near-ties. Targets are about as long as sources."""
     torch.manual_seed(seed)
-    size = {"hidden_size": 64, "num_layers": 3, "num_heads": 4, "max_positions": 64, **shape}
+    size = {"hidden_size": 64, "num_layers": 2, "num_heads": 4, "max_positions": 64, **shape}
     model = TranslationModel(ModelConfig(TransformerConfig(**size), len(vocabulary), ("de", "en")), vocabulary)  # type: ignore[arg-type]
     with torch.no_grad():
         for parameter in model.transformer.parameters():
             if parameter.dim() == 2:
                 parameter.mul_(1.5)
         model.output_bias.normal_(std=0.5)
+        model.length.outer.bias -= torch.arange(-REACH, REACH + 1).abs()
     return model.eval()
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["source-once", "whole-pair"])
 def model(request: pytest.FixtureRequest, vocabulary: Vocabulary) -> TranslationModel:
-    return tiny(vocabulary, source_sees_target=request.param)
+    return tiny(vocabulary, num_layers=3, source_sees_target=request.param)
 
 
 @pytest.fixture
@@ -151,18 +154,43 @@ def tab(chromium: Any) -> Iterator[Any]:
         yield page
 
 
+VIEWPORT = {"width": 1280, "height": 900}
+IDLE: list[Any] = []
+"""Pages that a test has used before; a new one costs half a second."""
+
+
 @contextmanager
 def open_tab(browser: Any, *origins: str) -> Iterator[Any]:
     """A page that may request only these origins and must not write to the console; anything else is in `page.messages`."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
-    page = context.new_page()
+    page = IDLE.pop() if IDLE else browser.new_context(viewport=VIEWPORT, color_scheme="light").new_page()
     page.messages = messages = []
     allowed = ("file:", "data:", "about:", *(f"{origin}/" for origin in origins))
-    page.on("console", lambda message: messages.append(f"console {message.type}: {message.text}"))
-    page.on("pageerror", lambda error: messages.append(f"error: {error}"))
-    page.on("request", lambda request: request.url.startswith(allowed) or messages.append(request.url))
+    listeners = {
+        "console": lambda message: messages.append(f"console {message.type}: {message.text}"),
+        "pageerror": lambda error: messages.append(f"error: {error}"),
+        "request": lambda request: request.url.startswith(allowed) or messages.append(request.url),
+    }
+    for event, listener in listeners.items():
+        page.on(event, listener)
     try:
         yield page
-    finally:
-        context.close()
-    assert messages == []
+        _forget(page)
+        assert messages == []
+    except BaseException:
+        page.context.close()
+        raise
+    for event, listener in listeners.items():
+        page.remove_listener(event, listener)
+    IDLE.append(page)
+
+
+def _forget(page: Any) -> None:
+    """Nothing of a test is left for the next one: neither its document nor what was stored or set."""
+    if not page.url.startswith("about:"):
+        page.evaluate("localStorage.clear()")
+    page.goto("about:blank")
+    page.context.clear_cookies()
+    page.context.clear_permissions()
+    page.emulate_media(color_scheme="light", reduced_motion="no-preference")
+    page.set_viewport_size(VIEWPORT)
+    page.set_default_timeout(30_000)

@@ -18,10 +18,13 @@ LAYERS = [
     {"models"},
     {"orders"},
     {"decoding"},
+    {"tasks"},
     {"translator"},
+    {"filler"},
     {"evaluation"},
     {"analysis"},
     {"training", "report", "app"},
+    {"reproduce"},
     {"cli"},
 ]
 """From below to above: a package imports only from layers below its own."""

@@ -19,24 +19,31 @@ if TYPE_CHECKING:
     from anyorder.errors import InputError
     from anyorder.evaluation.evaluate import evaluate
     from anyorder.evaluation.evaluate_orders import evaluate_orders
+    from anyorder.evaluation.evaluate_puzzles import evaluate_puzzles
+    from anyorder.filler import Filler, load
     from anyorder.models.base import Model
     from anyorder.models.translation import TranslationModel
     from anyorder.orders.base import Order, State, register_order
     from anyorder.plugins import load_plugin
     from anyorder.report.plots import plot_heat_maps
+    from anyorder.tasks.base import PuzzleTask, register_task
+    from anyorder.training.learn_fill_order import learn_fill_order
     from anyorder.training.learn_order import learn_order
     from anyorder.training.rewards import register_reward
-    from anyorder.translator import Translator, load
+    from anyorder.training.train_task import train_task
+    from anyorder.translator import Translator
 
 __version__ = "0.2.0"
 
 _MODULES = {
-    "AdaptiveSchedule": "decoding.schedules",
+    "AdaptiveSchedule": "decoding.schedules.base",
     "DecodingConfig": "decoding.config",
-    "FixedSchedule": "decoding.schedules",
+    "Filler": "filler",
+    "FixedSchedule": "decoding.schedules.base",
     "InputError": "errors",
     "Model": "models.base",
     "Order": "orders.base",
+    "PuzzleTask": "tasks.base",
     "Revision": "decoding.revision",
     "Signature": "decoding.signature",
     "State": "orders.base",
@@ -47,8 +54,10 @@ _MODULES = {
     "analyze": "analysis.analyze",
     "evaluate": "evaluation.evaluate",
     "evaluate_orders": "evaluation.evaluate_orders",
+    "evaluate_puzzles": "evaluation.evaluate_puzzles",
+    "learn_fill_order": "training.learn_fill_order",
     "learn_order": "training.learn_order",
-    "load": "translator",
+    "load": "filler",
     "load_plugin": "plugins",
     "plot_heat_maps": "report.plots",
     "read_systems": "decoding.trajectory",
@@ -56,16 +65,20 @@ _MODULES = {
     "register_order": "orders.base",
     "register_revision": "decoding.revision",
     "register_reward": "training.rewards",
-    "register_schedule": "decoding.schedules",
+    "register_schedule": "decoding.schedules.base",
+    "register_task": "tasks.base",
+    "train_task": "training.train_task",
     "write_trajectories": "decoding.trajectory",
 }
 __all__ = [
     "AdaptiveSchedule",
     "DecodingConfig",
+    "Filler",
     "FixedSchedule",
     "InputError",
     "Model",
     "Order",
+    "PuzzleTask",
     "Revision",
     "Signature",
     "State",
@@ -77,6 +90,8 @@ __all__ = [
     "analyze",
     "evaluate",
     "evaluate_orders",
+    "evaluate_puzzles",
+    "learn_fill_order",
     "learn_order",
     "load",
     "load_plugin",
@@ -87,6 +102,8 @@ __all__ = [
     "register_revision",
     "register_reward",
     "register_schedule",
+    "register_task",
+    "train_task",
     "write_trajectories",
 ]
 

@@ -28,7 +28,7 @@ def complete(script: Path, *words: str) -> list[str]:
 
 def test_verbs(script: Path) -> None:
     assert complete(script, "anyorder", "") == [*VERBS, "--help", "--version", "--print-completion"]
-    assert complete(script, "anyorder", "tra") == ["train", "translate"]
+    assert complete(script, "anyorder", "tra") == ["train", "train-task", "translate"]
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,8 @@ def test_verbs(script: Path) -> None:
         (["translate", "--device", ""], ["auto", "cpu", "cuda"]),
         (["evaluate", "--orders", "max"], ["max-prob"]),
         (["translate", "--json", ""], []),
+        (["reproduce", "table1"], ["table1"]),
+        (["reproduce", "table2", "--scale", ""], ["here", "paper"]),
         (["--print-completion", ""], ["bash", "zsh"]),
     ],
 )

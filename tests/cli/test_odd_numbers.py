@@ -53,11 +53,16 @@ def test_numbers_that_are_no_part_of_a_config() -> None:
 
 
 OPTIONS = {
-    "prepare": ("vocabulary", "workers"),
-    "translate": ("seed", "batch_tokens"),
-    "evaluate": ("seed", "batch_tokens", "limit", "samples"),
+    "prepare": ("vocabulary", "vocabulary_alpha", "workers"),
+    "learn-order": ("mask_share",),
+    "translate": ("seed", "batch_tokens", "length_penalty", "temperature", "top_p"),
+    "infill": ("seed", "batch_tokens", "temperature", "top_p"),
+    "generate": ("seed", "batch_tokens", "temperature", "top_p", "length"),
+    "puzzles": ("count", "seed"),
+    "evaluate": ("seed", "batch_tokens", "limit", "samples", "length_penalty", "temperature", "top_p"),
     "analyze": ("samples", "null_samples", "seed"),
     "explore": ("port", "threads", "queue", "client_connections"),
+    "reproduce": ("seeds", "steps", "baseline", "sentences", "samples", "batch_tokens", "train_steps"),
 }
 
 
@@ -68,10 +73,24 @@ def test_numbers_of_verbs(verb: str, name: str, tmp_path: Path, capsys: pytest.C
     model = ["--model", "de-en", "--direction", "de-en", "--device", "cpu"]
     base = {
         "prepare": ["--languages", "de", "--train", f"{tmp_path}/a.%", "--out", tmp_path / "store"],
+        "learn-order": [
+            "--model",
+            "sudoku-4x4",
+            "--text",
+            tmp_path / "a.de",
+            "--out",
+            tmp_path / "run",
+            "--run.steps",
+            1,
+        ],
         "translate": [*model, "Hund"],
+        "infill": ["--model", "sudoku-4x4", "[MASK]"],
+        "generate": ["--model", "sudoku-4x4", "--prompt", "1"],
+        "puzzles": ["--task", "sudoku-4x4", "--out", tmp_path / "puzzles", "--solutions", tmp_path / "solutions"],
         "evaluate": model,
         "analyze": [tmp_path / "a.jsonl", "--tagger", "none"],
         "explore": [],
+        "reproduce": ["table2", "--model", "de-en", "--data", tmp_path, "--out", tmp_path / "results"],
     }[verb]
     flag = f"--{name.replace('_', '-')}"
     for odd in (10**30, 1 << 63, -1, ".nan", "1e400", "9" * 5000):

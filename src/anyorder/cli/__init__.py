@@ -23,14 +23,29 @@ VERBS = {
     "prepare": "Turn parallel text into a store that training reads: tokenize, learn subwords, filter, encode.",
     "pretrain": "Train a masked language model on monolingual text, to start a translation model from.",
     "train": "Train an undirected translation model on a prepared store, in both directions at once.",
+    "puzzles": "Generate puzzles, such as Sudoku, and their solutions.",
+    "train-task": "Train a masked model to solve puzzles, such as Sudoku, which are generated on the way.",
     "learn-order": "Learn the generation order of a trained model by reinforcement learning.",
     "translate": "Translate sentences in any order, and show how they are filled in.",
+    "infill": "Fill the masks of texts with any masked language model, in any order.",
+    "generate": "Continue prompts with a masked language model: prompt and masks, filled in any order.",
     "evaluate": "Score orders, or files of translations, on a test set: BLEU, chrF, significance.",
     "analyze": "Measure the orders of translations: what they look like, and how they relate to the language.",
     "explore": "Explore orders in the browser: watch sentences being filled in, and fill them by hand.",
-    "orders": "List the orders and schedules by name.",
+    "reproduce": "Make a table of the paper: learn, decode and score what is missing, and write it down.",
+    "orders": "List the orders, schedules and revisions by name.",
 }
-TAKES_PLUGINS = ("learn-order", "translate", "evaluate", "explore", "orders")
+TAKES_PLUGINS = (
+    "puzzles",
+    "train-task",
+    "learn-order",
+    "translate",
+    "infill",
+    "generate",
+    "evaluate",
+    "explore",
+    "orders",
+)
 """The verbs that take names which a user's own file may register."""
 SHELLS = ("bash", "zsh")
 MAX_LINE = 1000

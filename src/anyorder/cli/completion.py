@@ -3,7 +3,7 @@
 A script is made once, from the parsers of all verbs, and then works without starting Python.
 """
 
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from anyorder.cli import SHELLS, TAKES_PLUGINS, VERBS, verb_function
 from anyorder.cli.parser import make_parser
@@ -16,6 +16,7 @@ def completion_script(shell: str) -> str:
     values = [
         (f"{verb} {option}", choices) for verb, known in options.items() for option, choices in known.items() if choices
     ]
+    values += [(f"{verb} {verb}", choices) for verb in VERBS if (choices := _first_choices(verb))]
     first_words = [*VERBS, "--help", "--version", "--print-completion"]
     values.append(("--print-completion --print-completion", list(SHELLS)))
     by_value = "\n".join(f'            "{where}") choices="{" ".join(choices)}" ;;' for where, choices in values)
@@ -36,6 +37,12 @@ def _options(verb: str) -> dict[str, list[str]]:
                 found[option.replace("_", "-")] = _choices(option, getattr(action, "_typehint", None))
     groups = {option for option in found if any(other.startswith(f"{option}.") for other in found)}
     return {option: choices for option, choices in found.items() if option not in groups}
+
+
+def _first_choices(verb: str) -> list[str]:
+    """What may stand right behind a verb, where that is one of a fixed set."""
+    positionals: dict[str, dict[str, Any]] = getattr(verb_function(verb), "positionals", {})
+    return next((options["choices"] for options in positionals.values() if "choices" in options), [])
 
 
 def _choices(option: str, annotation: object) -> list[str]:
