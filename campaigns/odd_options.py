@@ -26,7 +26,11 @@ TEXTS = [
     "table:x", "predicted", "gold", "steps:4", "cosine:9", "revise:2", "de-en", "en-de", "de-de", "de", "xx-en",
     "de-en,en-de", "de-en,de-en", "de,en", "en,de", "auto", "cpu", "cuda", "meta", "bootstrap", "13a", "intl", "char",
     "zh", "moses", "flores101", "20,30,none", "0,none", "none,none", "spacy:x", "stanza:en", "en_core_web_sm", "a+b",
-    "tensorboard", "wandb", "ppo", "rloo", "a2c",
+    "tensorboard", "wandb", "ppo", "rloo", "a2c", "one,2", "blocks:2+threshold:0.5", "blocks:0", "blocks:2+blocks:2",
+    "klass", "klass:2", "factor:1", "factor:nan", "entropy-bound:0.1", "entropy-bound:", "dilated", "dilated:1",
+    "mask-predict:3", "mask-predict:0", "gibbs", "gibbs:99999999999", "refine:2", "p2:3", "remdm:5,0.1", "remdm:x",
+    "positions:2", "joint:2", "joint:0", "joint:99999", "sudoku-4x4", "sudoku-9x9", "hf:masked", "hf:", "hf:model",
+    "table1", "table9", "analysis", "[MASK]", "1[MASK]", "0" * 16, "1" * 16,
 ]  # fmt: skip
 PATHS = [
     "nowhere", "nowhere/at/all", ".", "..", "text", "store", "model", "order", "run", "run/model", "a.jsonl",

@@ -4,17 +4,20 @@ A campaign makes them once, by the commands themselves, and damages copies.
 
     text/      sentences     store/      run/ order-run/ pretrain-run/    runs that can be resumed
     model/     xlm/          order/      *.jsonl*  trajectories          *.yaml  recipes        plugin.py
+    masked/    a model of Transformers, for puzzles.txt
 """
 
 import gzip
 import lzma
 import os
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
 from tests.conftest import toy_pairs, write_pairs
 
 from anyorder.cli import main
+from anyorder.models.storage import find
 from campaigns.sandbox import start_workers_quickly
 
 SIZE = [
@@ -41,6 +44,15 @@ EVALUATE = [
     "--device", "cpu", "--json", "out.json",
 ]  # fmt: skip
 ANALYZE = ["analyze", "--tagger", "none", "--samples", "20", "--null-samples", "2", "--json", "out.json"]
+INFILL = ["infill", "--device", "cpu", "--json", "out.jsonl"]
+TRAIN_TASK = [
+    "train-task", "--task", "sudoku-4x4", *RUN, "--encoder.hidden-size", "16", "--encoder.num-heads", "2",
+    "--fill.puzzles", "20", "--fill.validation-puzzles", "5",
+]  # fmt: skip
+REPRODUCE = [
+    "reproduce", "table2", "--data", "store", "--direction", "de-en", "--rows", "margin", "--lengths", "gold",
+    "--learned", "model", "--samples", "20", "--device", "cpu",
+]  # fmt: skip
 
 STEPS = ["--run.steps", "2", "--run.validate-every", "1"]
 MORE_STEPS = ["--run.steps", "3", "--resume"]
@@ -69,6 +81,25 @@ COMMANDS: dict[str, list[list[str]]] = {
         [*LEARN_ORDER, "--out", "out", "--run.steps", "1"],
         [*PREPARE, "--out", "out", "--tokenizer", "model"],
         ["explore", "--model", "model", "--port", "0", "--device", "cpu"],
+    ],
+    "masked": [
+        [*INFILL, "--model", "masked", "puzzles.txt"],
+        [
+            "evaluate",
+            "--model",
+            "masked",
+            "--source",
+            "puzzles.txt",
+            "--orders",
+            "margin,learned:hidden",
+            "--samples",
+            "20",
+        ],
+        ["learn-order", "--model", "masked", "--task", "sudoku-4x4", *RUN, "--out", "out", "--run.steps", "1"],
+    ],
+    "puzzles.txt": [
+        [*INFILL, "--model", "sudoku-4x4", "puzzles.txt"],
+        ["evaluate", "--model", "sudoku-4x4", "--source", "puzzles.txt", "--orders", "margin", "--json", "out.json"],
     ],
     "xlm": [[*TRANSLATE, "--model", "xlm", "Der Hund sieht die Katze."]],
     "order": [
@@ -106,6 +137,11 @@ VERB_COMMANDS: dict[str, list[str]] = {
     "train": [*TRAIN, "--out", "out", "--run.steps", "1"],
     "learn-order": [*LEARN_ORDER, "--out", "out", "--run.steps", "1"],
     "translate": [*TRANSLATE, "--model", "model", "Der Hund."],
+    "infill": [*INFILL, "--model", "masked", "puzzles.txt"],
+    "generate": ["generate", "--model", "masked", "--prompt", "1", "--length", "3", "--device", "cpu"],
+    "train-task": [*TRAIN_TASK, "--out", "out", "--run.steps", "1"],
+    "puzzles": ["puzzles", "--task", "sudoku-4x4", "--count", "3", "--out", "out.txt", "--solutions", "solutions.txt"],
+    "reproduce": [*REPRODUCE, "--model", "model", "--out", "out"],
     "evaluate": [*EVALUATE, "--model", "model", "--orders", "margin"],
     "analyze": [*ANALYZE, "a.jsonl"],
     "explore": ["explore", "--model", "model", "--port", "0", "--device", "cpu"],
@@ -147,6 +183,7 @@ def write_seed_files(folder: Path, with_xlm: bool = True) -> None:
             _write_xlm(Path("xlm"))
         else:
             _copy(Path("run/model"), Path("xlm"))
+        _write_puzzles()
         _write_trajectories()
         _write_recipes()
         Path("plugin.py").write_text(PLUGIN)
@@ -182,6 +219,13 @@ def _write_xlm(folder: Path) -> None:
     from anyorder.data.vocabulary import Vocabulary
 
     write_xlm(folder, Vocabulary.load(Path("store")), emb_dim=16, n_layers=1, n_heads=2)
+
+
+def _write_puzzles() -> None:
+    bundled = find("sudoku-4x4")
+    shutil.copytree(bundled, "masked")
+    lines = (bundled / "sample.puzzles.txt").read_text().splitlines(keepends=True)
+    Path("puzzles.txt").write_text("".join(lines[:4]))
 
 
 def _write_trajectories() -> None:

@@ -62,7 +62,7 @@ def test_one_model_for_six_directions() -> None:
     assert multi.model.config.directions == ["de-en", "en-de", "en-ro", "en-zh", "ro-en", "zh-en"]
     assert multi.model.max_length == 256
     for direction, text, expected in (
-        ("ro-en", "Aceasta este o problemă foarte importantă.", "This is a very important problem."),
+        ("ro-en", "Aceasta este o problemă foarte importantă.", "This is a very important issue."),
         ("en-ro", "This is a very important issue.", "Aceasta este o problemă foarte importantă."),
         ("zh-en", "这是一个非常重要的问题。", "This is a very important issue."),
     ):
