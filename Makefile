@@ -1,6 +1,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Compiled modules are kept, whatever the environment says: the tests start many processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test fuzz chaos lint format docs build check-wheel clean
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 FORKS = get_context("forkserver")
-VERBS = ("evaluate", "explore", "learn_order", "pretrain", "train", "translate")
+VERBS = ("evaluate", "learn_order", "train", "translate")
 FORKS.set_forkserver_preload([*(f"anyorder.cli.{verb}" for verb in VERBS), "anyorder.cli.parser", "torch._dynamo"])
 
 
@@ -40,8 +40,10 @@ class Fork:
 
     def __init__(self, *arguments: object, **environment: str):
         self._folder = TemporaryDirectory(prefix="fork-")
+        for name in ("stdout", "stderr"):
+            Path(self._folder.name, name).touch()
         call = ([str(argument) for argument in arguments], self._folder.name, environment_with(**environment))
-        self._process = FORKS.Process(target=_run, args=call)
+        self._process = FORKS.Process(target=_run, args=call, daemon=True)
         self._process.start()
         self.pid = self._process.pid or 0
 
@@ -75,7 +77,7 @@ def _run(arguments: list[str], folder: str, environment: dict[str, str]) -> None
     os.environ.clear()
     os.environ.update(environment)
     for number, name in enumerate(("stdout", "stderr"), 1):
-        descriptor = os.open(Path(folder, name), os.O_WRONLY | os.O_CREAT)
+        descriptor = os.open(Path(folder, name), os.O_WRONLY)
         os.dup2(descriptor, number)
         os.close(descriptor)
     sys.stdout, sys.stderr = open(1, "w", encoding="utf-8"), open(2, "w", encoding="utf-8", buffering=1)  # noqa: SIM115

@@ -52,8 +52,7 @@ class Uninitialized(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        is_random = function in (torch.Tensor.normal_, torch.Tensor.uniform_)  # xavier_uniform_ shows itself only so
-        if is_random or getattr(function, "__module__", None) == "torch.nn.init":
+        if getattr(function, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
         if function in (torch.Tensor.uniform_, torch.Tensor.normal_):  # what other functions of torch.nn.init call
             return args[0]

@@ -25,6 +25,7 @@ from anyorder.cli import main
 from anyorder.translator import Translator, load
 from tests.app.servers import serving
 from tests.conftest import toy_pairs
+from tests.processes import Fork, wait_until
 
 TEXTS = [source for source, _ in toy_pairs(200, seed=11)]
 
@@ -158,13 +159,15 @@ def test_several_models_and_a_clean_shutdown(folder: Path, tmp_path: Path) -> No
         (tmp_path / "copy" / file.name).symlink_to(file)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(f"model: {folder},{tmp_path / 'copy'}\n")
-    with running("--config", recipe) as server:
-        names = [info["name"] for info in server.request("GET", "/api/models")[1]["models"]]
-        assert names == ["small", "copy"]
-        server.process.send_signal(signal.SIGINT)
-        out, err = server.process.communicate(timeout=10)
-        assert server.process.returncode == 0
-        assert (out, err) == ("", "")
+    process = Fork("explore", "--port", 0, "--device", "cpu", "--config", recipe)
+    wait_until(lambda: process.output().endswith("\n"))
+    port = int(process.output().partition("http://127.0.0.1:")[2].split()[0])
+    names = [info["name"] for info in Server(port).request("GET", "/api/models")[1]["models"]]
+    assert names == ["small", "copy"]
+    line = process.output()
+    process.send_signal(signal.SIGINT)
+    ended = process.wait(timeout=10)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, line, "")
 
 
 def test_two_models_of_one_name(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,7 +48,6 @@ def curve(out: Path) -> list[tuple[int, float, float]]:
     return [(entry["step"], entry["reward"], entry["loss"]) for entry in entries if "loss" in entry]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ppo"])  # it keeps the most between two steps: rollouts, old values, epochs
 def test_killed_and_resumed_it_learns_the_same(
     store: Store, model_folder: Path, tmp_path: Path, algorithm: str
@@ -75,7 +74,6 @@ def test_killed_and_resumed_it_learns_the_same(
     assert orders[0] == orders[1]
 
 
-@pytest.mark.slow
 def test_two_processes_learn_like_one(store: Store, model_folder: Path, tmp_path: Path) -> None:
     more = ["--run.steps", 12, "--run.batches-per-step", 2, "--run.save-every", 0, "--run.validate-every", 0]
     more += ["--rl.algorithm", "a2c", "--rl.rollouts", 1, "--rl.num-minibatches", 2]

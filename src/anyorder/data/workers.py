@@ -26,26 +26,33 @@ Out = TypeVar("Out")
 
 
 class Workers:
-    """A pool of `count` processes."""
+    """A pool of `count` processes; a single worker is this process itself."""
 
     def __init__(self, count: int):
         # The pool is the parallelism; threads of the tokenizer inside each process would compete with it.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         self._count = count
-        self._pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_end_with_parent)
+        self._pool: ProcessPoolExecutor | None = None
+        if count > 1:
+            self._pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_end_with_parent)
 
     def __enter__(self) -> "Workers":
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
 
     def map(self, work: Callable[[list[In]], Out], items: Iterable[In]) -> Iterator[Out]:
         """The result of `work` for each chunk of the items, in order. Only a few chunks are in memory at a time."""
-        pending: deque[Future[Out]] = deque()
         iterator = iter(items)
+        chunks = iter(lambda: list(islice(iterator, CHUNK)), [])
+        if self._pool is None:
+            yield from map(work, chunks)
+            return
+        pending: deque[Future[Out]] = deque()
         try:
-            while chunk := list(islice(iterator, CHUNK)):
+            for chunk in chunks:
                 with _interrupts_held_back():
                     pending.append(self._pool.submit(work, chunk))
                 if len(pending) >= 4 * self._count:
