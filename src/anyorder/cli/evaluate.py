@@ -4,7 +4,7 @@ import json as json_format
 from pathlib import Path
 
 from anyorder import progress
-from anyorder.cli.common import check_apart, open_translator, output_file, print_note
+from anyorder.cli.common import check_apart, open_translator, output_file, print_note, several
 from anyorder.cli.evaluate_puzzles import score_puzzle_orders
 from anyorder.data.corpus import read_parallel
 from anyorder.data.lines import LineReport
@@ -193,9 +193,8 @@ evaluate.positionals = {  # type: ignore[attr-defined]
 
 
 def _files(given: list[str] | str | None) -> list[Path]:
-    """The files of an option that takes several; a recipe may name one without making a list of it."""
-    names = [] if given is None else given if isinstance(given, list) else [given]
-    return [Path(str(name)) for name in names]
+    """The files of an option that takes several, and may not be given."""
+    return [] if given is None else [Path(name) for name in several(given)]
 
 
 def _table(result: Evaluation | AccuracyEvaluation, speed: bool = True) -> TableData:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from anyorder import progress
-from anyorder.cli.common import print_note
+from anyorder.cli.common import print_note, several
 from anyorder.device import Device
 from anyorder.errors import InputError, check_number
 from anyorder.evaluation.significance import SAMPLES
@@ -76,12 +76,11 @@ def reproduce(
     check_number("train_steps", train_steps, at_least=1)
     if scale == "here" and not model:
         raise InputError("is missing: name a model, such as de-en", "model")
-    folders = [] if data is None else data if isinstance(data, list) else [data]
     request = Request(
         table=table,
         out=out,
         models=[name.strip() for name in model.split(",") if name.strip()],
-        data=[Path(folder) for folder in folders],
+        data=[] if data is None else [Path(folder) for folder in several(data)],
         directions=split_directions(direction),
         rules=[rule.strip() for rule in lengths.split(",") if rule.strip()],
         rows=split_orders(rows) if rows.strip() else [],

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from anyorder.data.lines import LineNote
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
-from anyorder.evaluation.evaluate import check_against, check_test
-from anyorder.evaluation.significance import MIN_SENTENCES, SAMPLES, SEED, Comparison, Test, compare, holm
+from anyorder.evaluation.evaluate import check_against, check_test, with_test
+from anyorder.evaluation.significance import SAMPLES, Test, compare_if_enough, holm
 from anyorder.evaluation.systems import common_order, common_signature
 from anyorder.tasks import PuzzleTask
 from anyorder.tasks.base import EMPTY
@@ -107,16 +107,8 @@ def score_puzzles(
         if len(given) != len(puzzles):
             raise InputError(f"{name} has {len(given):,} answers but there are {len(puzzles):,} puzzles")
     solved = {name: task.is_right(puzzles.puzzles, given, puzzles.solutions) for name, given in answers.items()}
-    comparisons: Mapping[str, Mapping[str, Comparison]] = {name: {} for name in systems}
-    notes = []
-    if len(puzzles) >= MIN_SENTENCES:
-        statistics = {
-            name: np.stack([right, np.ones_like(right)], 1).astype(np.int64) for name, right in solved.items()
-        }
-        comparisons = compare(statistics, baselines, _percent, test, samples)
-    elif len(systems) > 1:
-        few = "1 puzzle is" if len(puzzles) == 1 else f"{len(puzzles)} puzzles are"
-        notes.append(f"{few} too few for a significance test (at least {MIN_SENTENCES}): no p-values.")
+    statistics = {name: np.stack([right, np.ones_like(right)], 1).astype(np.int64) for name, right in solved.items()}
+    comparisons, notes = compare_if_enough(statistics, baselines, _percent, test, samples, "puzzle")
     rows = []
     for name, trajectories in systems.items():
         p_values = {baseline: found.p_value for baseline, found in comparisons[name].items()}
@@ -138,8 +130,7 @@ def score_puzzles(
                 },
             )
         )
-    signature = common_signature(systems).with_settings(test=test, sides=2, samples=samples)
-    signature = signature.with_settings("test.", seed=SEED).with_settings(against=",".join(baselines))
+    signature = with_test(common_signature(systems), test, samples, baselines)
     return AccuracyEvaluation(str(signature), task.name, rows, notes, list(puzzles.notes))
 
 

@@ -1,11 +1,12 @@
 """Score systems: trajectories and references in, one row per system out. Never decodes and knows no model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, get_args
 
 from anyorder.data.lines import LineNote
+from anyorder.decoding.signature import Signature
 from anyorder.decoding.trajectory import Trajectory, check_systems
 from anyorder.errors import InputError, check_number, unknown
 from anyorder.evaluation.bleu import corpus_chrf
@@ -14,12 +15,10 @@ from anyorder.evaluation.scorers import SacreBLEUScorer, Scorer
 from anyorder.evaluation.significance import (
     MAX_SAMPLES,
     MIN_SAMPLES,
-    MIN_SENTENCES,
     SAMPLES,
     SEED,
-    Comparison,
     Test,
-    compare,
+    compare_if_enough,
     holm,
 )
 from anyorder.evaluation.sufficient_statistics import bleu_of_sums, corpus_score, sentence_statistics
@@ -143,13 +142,8 @@ def evaluate(
     hypotheses = [scorer.hypotheses(trajectories) for trajectories in systems.values()]
     counted = sentence_statistics(metric, hypotheses, [scorer.references(one) for one in sets])
     statistics = dict(zip(systems, counted, strict=True))
-    comparisons: Mapping[str, Mapping[str, Comparison]] = {name: {} for name in systems}
-    notes = []
-    if count >= MIN_SENTENCES:
-        comparisons = compare(statistics, baselines, partial(bleu_of_sums, metric), test, samples)
-    elif len(systems) > 1:
-        few = "1 sentence is" if count == 1 else f"{count} sentences are"
-        notes.append(f"{few} too few for a significance test (at least {MIN_SENTENCES}): no p-values.")
+    bleu = partial(bleu_of_sums, metric)
+    comparisons, notes = compare_if_enough(statistics, baselines, bleu, test, samples, "sentence")
     rows = []
     for name, trajectories in systems.items():
         p_values = {baseline: found.p_value for baseline, found in comparisons[name].items()}
@@ -173,9 +167,13 @@ def evaluate(
             )
         )
     signature = common_signature(systems).with_settings("bleu.", **scorer.settings(len(sets)))
+    return Evaluation(str(with_test(signature, test, samples, baselines)), common_task(systems), rows, notes)
+
+
+def with_test(signature: Signature, test: Test, samples: int, baselines: Sequence[str]) -> Signature:
+    """The signature with the settings of the significance test."""
     signature = signature.with_settings(test=test, sides=2, samples=samples)
-    signature = signature.with_settings("test.", seed=SEED).with_settings(against=",".join(baselines))
-    return Evaluation(str(signature), common_task(systems), rows, notes)
+    return signature.with_settings("test.", seed=SEED).with_settings(against=",".join(baselines))
 
 
 def check_against(against: Sequence[str], names: Sequence[str]) -> list[str]:

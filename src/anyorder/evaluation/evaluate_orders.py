@@ -16,7 +16,7 @@ from anyorder.errors import InputError
 from anyorder.evaluation.evaluate import Evaluation, Score, check_against, check_test, evaluate
 from anyorder.evaluation.references import References, reference_sets
 from anyorder.evaluation.regimes import name_regimes
-from anyorder.evaluation.scorers import MosesScorer, SacreBLEUScorer, Scorer, default_tokenizer
+from anyorder.evaluation.scorers import Scorer, default_tokenizer, make_scorer
 from anyorder.evaluation.significance import SAMPLES, Test
 from anyorder.orders import Order
 from anyorder.orders.storage import default_order
@@ -98,7 +98,7 @@ def evaluate_orders(
     for order_config in configs.values():
         order_config.bind(translator.model, direction)  # a learned order that does not exist is refused before decoding
     pairs = _encode(translator, direction, sources, sets, config.length == "gold")
-    scorer = _scorer(tokenize or default_tokenizer(translator.direction_languages(direction)[1]), pairs.words)
+    scorer = make_scorer(tokenize or default_tokenizer(translator.direction_languages(direction)[1]), pairs.words)
     limits = sorted(set(max_lengths) or {None}, key=lambda limit: (limit is None, limit))
     within = {limit: _within(pairs, limit, names) for limit in limits}
     lines = _line_notes(pairs, set(within[limits[-1]]))
@@ -155,13 +155,6 @@ class _Decoded:
 
 
 _EMPTY = np.iinfo(np.int64).max
-
-
-def _scorer(tokenize: str | Scorer, words: dict[str, str]) -> Scorer:
-    """The scorer of that name; `words` holds the Moses words of every reference."""
-    if tokenize == "moses":
-        return MosesScorer(lambda references: [words[text] for text in references])
-    return SacreBLEUScorer(tokenize) if isinstance(tokenize, str) else tokenize
 
 
 def _encode(

@@ -117,17 +117,18 @@ def stream_puzzles(
         strict: Whether a line that cannot be filled is an `InputError`; otherwise its trajectory has a note.
     """
 
-    def read(line: str) -> tuple[str, bool]:
+    def read(line: str) -> tuple[str, str | None]:
+        """The text to fill, and the puzzle that it is, if it is one."""
         try:
-            return masked_text(task, task.read(line)), True
+            return masked_text(task, task.read(line)), line.strip()
         except InputError:
-            return line, False
+            return line, None
 
-    lines, copies = tee(lines)
-    texts = (read(line)[0] for line in lines)
+    to_fill, filling = tee(map(read, lines))
+    texts = (text for text, _ in to_fill)
     filled = filler.stream(texts, config, on_progress=on_progress, source_name=source_name, strict=strict)
-    for trajectory, line in zip(filled, copies, strict=True):
-        yield replace(trajectory, source=line.strip(), task=task.name) if read(line)[1] else trajectory
+    for trajectory, (_, puzzle) in zip(filled, filling, strict=True):
+        yield trajectory if puzzle is None else replace(trajectory, source=puzzle, task=task.name)
 
 
 def masked_text(task: PuzzleTask, puzzle: np.ndarray) -> str:

@@ -1,7 +1,7 @@
 """How trajectories are scored: which strings BLEU compares and how it tokenizes them. Knows no model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sacrebleu.metrics import BLEU
 
@@ -90,3 +90,10 @@ class MosesScorer(Scorer):
 
     def references(self, references: Sequence[str]) -> list[str]:
         return self._split_words(references)
+
+
+def make_scorer(tokenize: str | Scorer, words: Mapping[str, str]) -> Scorer:
+    """The scorer of that name: `moses`, or a tokenizer of sacreBLEU. words: the Moses words of every reference."""
+    if tokenize == "moses":
+        return MosesScorer(lambda references: [words[text] for text in references])
+    return SacreBLEUScorer(tokenize) if isinstance(tokenize, str) else tokenize

@@ -84,6 +84,28 @@ def compare(
     return found
 
 
+def compare_if_enough(
+    statistics: Mapping[str, NDArray[np.int64]],
+    baselines: Sequence[str],
+    score: SumScore,
+    test: Test,
+    samples: int,
+    unit: str,
+) -> tuple[dict[str, dict[str, Comparison]], list[str]]:
+    """`compare`, and notes for readers; no comparisons if there are fewer than `MIN_SENTENCES`.
+
+    unit: what is counted, such as `sentence`.
+    """
+    count = len(next(iter(statistics.values())))
+    if count >= MIN_SENTENCES:
+        return compare(statistics, baselines, score, test, samples), []
+    notes = []
+    if len(statistics) > 1:
+        few = f"1 {unit} is" if count == 1 else f"{count} {unit}s are"
+        notes.append(f"{few} too few for a significance test (at least {MIN_SENTENCES}): no p-values.")
+    return {name: {} for name in statistics}, notes
+
+
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     """Holm's correction for several comparisons.
 

@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -207,3 +207,23 @@ def _sync_tree(folder: Path) -> None:
         else:
             with path.open("rb") as stream:
                 os.fsync(stream.fileno())
+
+
+@contextmanager
+def keep_folder(folder: Path, message: str) -> Iterator[None]:
+    """A folder, made if it is new, that other processes are kept out of; `message` is what they get.
+
+    A new one in which nothing was written is removed again.
+    """
+    is_new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    with lock_folder(folder, message):
+        try:
+            yield
+        finally:
+            if is_new:
+                with suppress(OSError):  # there is something in it
+                    folder.rmdir()

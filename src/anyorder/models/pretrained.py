@@ -12,7 +12,7 @@ from anyorder.files import verify
 from anyorder.files.records import Record, read_json, read_record
 from anyorder.models.adapter import TransformersModel
 from anyorder.models.families import FAMILIES, Family, family_of
-from anyorder.models.storage import BUNDLED, CONFIG, WEIGHTS, check_model_folder, fetch
+from anyorder.models.storage import CONFIG, WEIGHTS, check_model_folder, fetch, local_folder
 
 PREFIX = "hf:"
 _VOCABULARIES = ("merges.txt", "vocab.txt", "*.model")
@@ -23,7 +23,7 @@ def is_transformers(name: str | Path) -> bool:
     """Whether a model's name says that it is one of Transformers, or its folder holds one."""
     if str(name).startswith(PREFIX):
         return True
-    file = _local_folder(str(name)) / CONFIG
+    file = local_folder(name) / CONFIG
     try:
         return file.exists() and read_json(file).get("model_type") in FAMILIES
     except (InputError, OSError):
@@ -48,14 +48,8 @@ def load_transformers(
     return TransformersModel(network, tokenizer, family, mask_token, is_shifted, block_size, folder)
 
 
-def _local_folder(name: str) -> Path:
-    """The folder of that name, or that of the model which comes with this package."""
-    path = Path(name)
-    return BUNDLED / path if (BUNDLED / path / CONFIG).exists() and not (path / CONFIG).exists() else path
-
-
 def _find(name: str) -> Path:
-    path = _local_folder(name)
+    path = local_folder(name)
     if path.is_dir():
         return check_model_folder(path)
     if not name or name.startswith((".", "/", "~")) or name.count("/") > 1:

@@ -102,9 +102,7 @@ def save(model: TranslationModel, folder: Path, storage: str = "float32") -> Non
 
 def find(name: str | Path) -> Path:
     """The folder of a model: as given, bundled with this package, or fetched from the hub into its cache."""
-    path = Path(name)
-    if (BUNDLED / path / CONFIG).exists() and not (path / CONFIG).exists():
-        return BUNDLED / path
+    path = local_folder(name)
     if path.is_dir():
         return check_model_folder(path)
     if str(name).startswith((".", "/", "~")) or str(name).count("/") > 1:
@@ -112,6 +110,12 @@ def find(name: str | Path) -> Path:
     if "/" not in str(name):
         raise unknown("model", str(name), bundled_models())
     return fetch(str(name))
+
+
+def local_folder(name: str | Path) -> Path:
+    """The folder of that name, or that of the model which comes with this package."""
+    path = Path(name)
+    return BUNDLED / path if (BUNDLED / path / CONFIG).exists() and not (path / CONFIG).exists() else path
 
 
 def bundled_models() -> list[str]:

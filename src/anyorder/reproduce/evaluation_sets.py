@@ -18,7 +18,7 @@ from anyorder.data.store import MANIFEST, Store
 from anyorder.data.text import Text
 from anyorder.decoding.sentence import Sentence, encode_sentences
 from anyorder.errors import InputError
-from anyorder.evaluation.scorers import MosesScorer, SacreBLEUScorer, Scorer, default_tokenizer
+from anyorder.evaluation.scorers import Scorer, default_tokenizer, make_scorer
 from anyorder.models.translation import TranslationModel
 
 ENDINGS = ("", ".xz", ".gz")
@@ -60,10 +60,7 @@ class EvaluationSet:
 
     def scorer(self) -> Scorer:
         """BLEU as evaluations of the target language print it."""
-        tokenizer = default_tokenizer(self.direction.partition("-")[2])
-        if tokenizer == "moses":
-            return MosesScorer(lambda references: [self.words[text] for text in references])
-        return SacreBLEUScorer(tokenizer)
+        return make_scorer(default_tokenizer(self.direction.partition("-")[2]), self.words)
 
     def first(self, count: int | None) -> "EvaluationSet":
         """The first so many sentences."""

@@ -3,13 +3,11 @@
 The library's function behind `anyorder reproduce`. Knows no flag.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from anyorder.device import resolve_device
-from anyorder.files import cannot_write, check_writable, lock_folder
+from anyorder.files import check_writable, keep_folder
 from anyorder.reproduce.cells import Job, Spent
 from anyorder.reproduce.plan import Plan, PlannedPart, Request, make_plan
 from anyorder.reproduce.render import Report
@@ -39,7 +37,7 @@ def reproduce(
         on_job: Called with a line before each job that is not done yet.
     """
     check_writable(request.out)
-    with _kept(request.out):
+    with keep_folder(request.out, f"{request.out}: another process is reproducing a table there"):
         spent: list[Spent] = []
         if request.scale == "paper":
             jobs = _paper_jobs(request, paper or PaperSource({}, {}))
@@ -79,23 +77,6 @@ def preview(request: Request, paper: PaperSource | None = None) -> list[JobState
     jobs = [*jobs, *make_plan(request).jobs]
     rates = _rates(jobs)
     return [JobState(job.title, job.done, None if job.done else _estimate(job, rates)) for job in jobs]
-
-
-@contextmanager
-def _kept(out: Path) -> Iterator[None]:
-    """Keep the folder of the results for this process. A new one in which nothing was written is removed again."""
-    is_new = not out.exists()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(out, error) from None
-    with lock_folder(out, f"{out}: another process is reproducing a table there"):
-        try:
-            yield
-        finally:
-            if is_new:
-                with suppress(OSError):  # there is something in it
-                    out.rmdir()
 
 
 def _run(jobs: Sequence[Job], on_job: Callable[[str], None]) -> bool:

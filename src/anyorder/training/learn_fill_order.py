@@ -1,10 +1,7 @@
 """Learn an order of a masked model without a source, on puzzles or on text. Knows no flag."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-
-import torch
 
 from anyorder.data.corpus import read_lines
 from anyorder.device import join_processes
@@ -13,7 +10,7 @@ from anyorder.models.adapter import TransformersModel
 from anyorder.models.pretrained import load_transformers
 from anyorder.orders.policy import PolicyConfig
 from anyorder.tasks import PuzzleTask, make_task
-from anyorder.training.config import TrainConfig, choose_by_device
+from anyorder.training.config import TrainConfig
 from anyorder.training.fill_data import FillData, PuzzleData, TextData
 from anyorder.training.learn_order import (
     LEARN_ORDER_RUN,
@@ -24,12 +21,14 @@ from anyorder.training.learn_order import (
     with_reward,
 )
 from anyorder.training.order_loss import RLConfig
-from anyorder.training.order_task import OrderTask
+from anyorder.training.order_task import OrderTask, with_sizes
 from anyorder.training.rewards import TextReward
 from anyorder.training.run_folder import check_run_folder
 
 PUZZLES = 20_000
 """Different puzzles to learn from."""
+SENTENCES, VALIDATION_SENTENCES = (512, 32), (1000, 200)
+"""Canvases of a step and of a validation if the config does not say, on CUDA and on the CPU; canvases are short."""
 
 
 def learn_fill_order(
@@ -70,7 +69,7 @@ def learn_fill_order(
         raise InputError("give either a task or texts to learn on")
     check_run_folder(out, resume)
     puzzles = make_task(task) if isinstance(task, str) else task
-    rl = _with_sizes(with_reward(rl, reward).with_reward("accuracy"), device)
+    rl = with_sizes(with_reward(rl, reward).with_reward("accuracy"), device, SENTENCES, VALIDATION_SENTENCES)
     loaded = model if isinstance(model, TransformersModel) else load_transformers(model)
     destination = named_folder(loaded, name)
     join_processes(device)
@@ -83,12 +82,3 @@ def learn_fill_order(
         data = TextData(lines, loaded, mask_share, rl, run.seed)
     learning = OrderTask(data, policy, rl, run.seed, compiles_features(run))
     return run_order_task(learning, run, out, destination, resume)
-
-
-def _with_sizes(rl: RLConfig, device: torch.device) -> RLConfig:
-    """The config with every size that was not given chosen by the device; canvases are short."""
-    return replace(
-        rl,
-        sentences=max(rl.num_minibatches, choose_by_device(rl.sentences, device, cuda=512, cpu=32)),
-        validation_sentences=choose_by_device(rl.validation_sentences, device, cuda=1000, cpu=200),
-    )

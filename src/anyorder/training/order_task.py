@@ -43,12 +43,21 @@ class OrderBatch:
     """(canvases,)"""
 
 
-def with_sizes(rl: RLConfig, device: torch.device) -> RLConfig:
-    """The config with every size that was not given chosen by the device."""
+def with_sizes(
+    rl: RLConfig,
+    device: torch.device,
+    sentences: tuple[int, int] = (256, 8),
+    validation_sentences: tuple[int, int] = (3000, 50),
+) -> RLConfig:
+    """The config with every size that was not given chosen by the device: on CUDA the first, on the CPU the second."""
+
+    def choose(given: int | None, sizes: tuple[int, int]) -> int:
+        return choose_by_device(given, device, cuda=sizes[0], cpu=sizes[1])
+
     return replace(
         rl,
-        sentences=max(rl.num_minibatches, choose_by_device(rl.sentences, device, cuda=256, cpu=8)),
-        validation_sentences=choose_by_device(rl.validation_sentences, device, cuda=3000, cpu=50),
+        sentences=max(rl.num_minibatches, choose(rl.sentences, sentences)),
+        validation_sentences=choose(rl.validation_sentences, validation_sentences),
     )
 
 

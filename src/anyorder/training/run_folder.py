@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from anyorder.errors import InputError
-from anyorder.files import OLD, PARTIAL, atomic_file, cannot_write, check_writable, lock_folder, remove_leftovers
+from anyorder.files import OLD, PARTIAL, atomic_file, cannot_write, check_writable, keep_folder, remove_leftovers
 from anyorder.files.records import Record, parse_json
 from anyorder.progress import is_main_process
 
@@ -37,20 +37,10 @@ def open_run_folder(out: Path, resume: bool) -> Iterator[None]:
     if not is_main_process():
         yield
         return
-    is_new = not out.exists()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(out, error) from None
-    with lock_folder(out, f"{out}: another run is at work there"):
-        try:
-            check_run_folder(out, resume)
-            remove_leftovers(out)
-            yield
-        finally:
-            if is_new:
-                with suppress(OSError):  # there is something in it
-                    out.rmdir()
+    with keep_folder(out, f"{out}: another run is at work there"):
+        check_run_folder(out, resume)
+        remove_leftovers(out)
+        yield
 
 
 def append_to_log(out: Path, entry: dict[str, float]) -> None:
