@@ -117,6 +117,16 @@ def test_generates_after_the_prompt(qwen: Filler) -> None:
         qwen.generate("w1", length=0)
 
 
+def test_block_causal_models_fill_block_after_block(qwen: Filler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(qwen.model, "block_size", 2)
+    [one] = Filler(qwen.model).generate("w1 w2", length=6, order="right-to-left")
+    assert one.steps == [2, 1, 4, 3, 6, 5]
+    assert "|schedule:blocks:2|" in one.signature
+    for options in ({"schedule": "one"}, {"revision": "gibbs"}, {"beam": 2}):
+        [other] = Filler(qwen.model).generate("w1 w2", length=6, order="right-to-left", **options)
+        assert "blocks" not in other.signature
+
+
 def test_a_text_stops_at_the_first_end_token(qwen: Filler, monkeypatch: pytest.MonkeyPatch) -> None:
     only_end = np.arange(qwen.model.vocab_size) == VOCABULARY.index("[SEP]")
     monkeypatch.setitem(qwen._generating.__dict__, "allowed_tokens", only_end)

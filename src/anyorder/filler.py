@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from anyorder.data.lines import Problem, clean_line, join_notes, refuse
+from anyorder.decoding.beam import make_beam
 from anyorder.decoding.callbacks import TOP_K, Step, step_callback
 from anyorder.decoding.config import AUTO, BoundDecoding, DecodingConfig
 from anyorder.decoding.distributed import decode_distributed
 from anyorder.decoding.lengths import GIVEN
 from anyorder.decoding.parts import check_finite
-from anyorder.decoding.revision import Revision
+from anyorder.decoding.revision import NoRevision, Revision, make_revision
 from anyorder.decoding.schedules import Schedule
 from anyorder.decoding.state import Hypothesis
 from anyorder.decoding.trajectory import Trajectory, to_writes
@@ -100,7 +101,8 @@ class Filler:
             order: Which position is filled next, by name or as an `Order`; the model's learned order if not given, or
                 `margin` where it has none.
             schedule: How many positions a step fills: `one`, a number, `cosine:10`, `threshold:0.9`; if not given, the
-                schedule that the revision was published with, and `one` without a revision.
+                schedule that the revision was published with, and `one` without a revision, in a block-causal model
+                `blocks:B` with blocks as large as the model's.
             revision: Which filled positions are masked again after a step.
             beam: Hypotheses kept of each text: `N` (tokens), `positions:N` or `joint:N`. 1 is greedy.
             temperature: 0 writes the most likely token; above 0 tokens are sampled.
@@ -190,7 +192,8 @@ class Filler:
         """
         check_number("length", length, at_least=1, at_most=self.model.max_length)
         task = INFILL if length is None else GENERATE
-        config = replace(config or DecodingConfig(), length=GIVEN if length is None else f"fixed:{length}")
+        config = self._in_blocks(config or DecodingConfig())
+        config = replace(config, length=GIVEN if length is None else f"fixed:{length}")
         decoding = config.bind(self._model_for(task), task)
         return self._stream(texts, decoding, length, on_progress, on_step, top_k, source_name if strict else None)
 
@@ -222,6 +225,13 @@ class Filler:
             for i, line in enumerate(lines):
                 yield self._trajectory(line, best.get(i), decoding, task)
             first += len(chunk)
+
+    def _in_blocks(self, config: DecodingConfig) -> DecodingConfig:
+        """Block-causal models are made to fill one block after the other."""
+        is_plain = isinstance(make_revision(config.revision), NoRevision) and make_beam(config.beam).size == 1
+        if self.model.block_size is None or config.schedule != AUTO or not is_plain:
+            return config
+        return replace(config, schedule=f"blocks:{self.model.block_size}")
 
     def _model_for(self, task: str) -> TransformersModel:
         return self._generating if task == GENERATE else self.model

@@ -27,6 +27,7 @@ from tests.models.checkpoints import (
     POSITIONS,
     VOCABULARY,
     save,
+    tokenizer,
 )
 
 ALLOWED = {i for i, token in enumerate(VOCABULARY) if token.startswith("w")}
@@ -155,6 +156,18 @@ def test_only_a_text_that_is_generated_may_end(checkpoints: dict[str, tuple[Any,
     _, bert = checkpoints["BertForMaskedLM"]
     assert not bert.generating().allowed_tokens[end]
     assert not bert.allowed_tokens[len(VOCABULARY) :].any()
+
+
+def test_a_chat_model_that_was_an_encoder_may_end(checkpoints: dict[str, tuple[Any, TransformersModel]]) -> None:
+    """dLLM's ModernBERT chat models end a text with an end token of their own, the padding token."""
+    _, bert = checkpoints["BertForMaskedLM"]
+    words = tokenizer()
+    for token, ends in ((None, []), ("[SEP]", []), ("[PAD]", [PAD])):
+        words.eos_token = token
+        chat = TransformersModel(bert.network, words, bert.family, MASK)
+        assert sorted(chat.end_tokens) == ends
+        assert not chat.allowed_tokens[PAD]
+        assert chat.generating().allowed_tokens[PAD] == (token == "[PAD]")
 
 
 def test_a_space_before_a_mask_belongs_to_the_masked_token(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.decoding.forward import Seen, StepCallback, look, ranking_scores
+from anyorder.decoding.forward import Seen, StepCallback, look, ranking_scores, reach
 from anyorder.decoding.revision import NoRevision, Revision, RevisionState
 from anyorder.decoding.sampling import TokenSampler
 from anyorder.decoding.schedules import AdaptiveSchedule, FixedSchedule, Schedule, best_ranked
@@ -45,7 +45,8 @@ def run_adaptive(
     while len(state.remaining) and step != max_step:
         step += 1
         everywhere = revision.needs_current_logprobs
-        seen = look(model, context.hidden, state, order, step, with_logits=True, everywhere=everywhere)
+        leftmost = None if revises or on_step else reach(order, schedule, state)
+        seen = look(model, context.hidden, state, order, step, True, everywhere, leftmost)
         positions = _positions(state, schedule, seen, ranking_scores(order, schedule, seen.view))
         tokens, logprobs = state.choose(seen.logits_at(model, positions), positions, step, sampler)
         if on_step:

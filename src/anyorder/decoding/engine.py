@@ -13,7 +13,7 @@ import torch
 
 from anyorder.data.packing import ranges, starts_of
 from anyorder.decoding.adaptive_loop import run_adaptive
-from anyorder.decoding.forward import HiddenAt, StepCallback, look, ranking_scores
+from anyorder.decoding.forward import HiddenAt, StepCallback, look, ranking_scores, reach
 from anyorder.decoding.revision import NoRevision, Revision
 from anyorder.decoding.sampling import TokenSampler
 from anyorder.decoding.schedules import FixedSchedule, Schedule
@@ -142,7 +142,8 @@ def _run_fixed(
             logits = model.logits(context.hidden(state.tokens, state.query(positions, counts)))
             tokens, logprobs = state.choose(logits, positions, step, sampler)
         else:
-            seen = look(model, first_step or context.hidden, state, order, step, with_logits=on_step is not None)
+            leftmost = None if first_step or on_step else reach(order, schedule, state)
+            seen = look(model, first_step or context.hidden, state, order, step, on_step is not None, leftmost=leftmost)
             positions = state.best_positions(ranking_scores(order, schedule, seen.view), counts)
             tokens, logprobs = state.choose(seen.logits_at(model, positions), positions, step, sampler)
             if on_step:

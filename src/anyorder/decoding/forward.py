@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anyorder.data.packing import ranges, starts_of
 from anyorder.decoding.schedules import Schedule
 from anyorder.decoding.state import DecodeState, comparable
-from anyorder.models.attention import QueryPositions
+from anyorder.models.attention import QueryPositions, to_device
 from anyorder.models.base import AllowedTokens, Model
 from anyorder.orders.base import Order, State
 
@@ -78,6 +79,7 @@ def look(
     step: int,
     with_logits: bool = False,
     everywhere: bool = False,
+    leftmost: np.ndarray | None = None,
 ) -> Seen:
     """One forward pass, and what the order may see of it.
 
@@ -89,9 +91,12 @@ def look(
         step: From 1.
         with_logits: Whether logits are wanted even if the order needs none.
         everywhere: Whether tokens that are filled already are looked at too.
+        leftmost: (B,) how many masked positions of each canvas are looked at, from the left; all of them if not given.
     """
-    masked = state.masked_positions()
-    positions, counts = (state.fillable_positions(), state.total) if everywhere else (masked, state.remaining)
+    masked, remaining = state.masked_positions(), state.remaining
+    if leftmost is not None:
+        masked, remaining = masked[to_device(ranges(starts_of(remaining), leftmost), masked.device)], leftmost
+    positions, counts = (state.fillable_positions(), state.total) if everywhere else (masked, remaining)
     at = state.query(positions, counts)
     if order.needs_opening:
         with_openings, openings, inner = state.query_with_openings(positions, at, counts)
@@ -105,7 +110,7 @@ def look(
         assert logits is not None
         current = state.token_logprobs(positions, logits)
         index = torch.searchsorted(positions, masked)
-        hidden, logits, segments = hidden[index], logits[index], state.query(masked, state.remaining).segments
+        hidden, logits, segments = hidden[index], logits[index], state.query(masked, remaining).segments
     view = state.view(
         step,
         where=masked,
@@ -116,6 +121,13 @@ def look(
         opening=opening,
     )
     return Seen(view, masked, hidden, logits, state.width, current)
+
+
+def reach(order: Order, schedule: Schedule, state: DecodeState) -> np.ndarray | None:
+    """(B,) how many masked positions of each canvas, from the left, must be looked at; None if all of them."""
+    if not (order.is_local or order.needs == "nothing"):
+        return None
+    return schedule.reach(state.remaining, state.total[: len(state.remaining)])
 
 
 def ranking_scores(order: Order, schedule: Schedule, view: State) -> Tensor:

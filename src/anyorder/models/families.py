@@ -1,21 +1,20 @@
-"""The families of Transformers models that can be decoded: native class, output layers, conventions. No torch here.
+"""The families of Transformers models that can be decoded: native class, output layers, conventions.
 
-A repository that comes with model code of its own is read by renaming its weights into a native class; its code is
-never run.
+A repository that comes with model code of its own is read by renaming or rearranging its weights into a native class;
+its code is never run.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anyorder.errors import InputError
 from anyorder.files.records import Record
+from anyorder.models.native_configs import dit_config, llada2_config, llada_config, llada_moe_config, same_config
+from anyorder.models.weight_conversion import dit_weights, llada2_weights
 
-_NOT_SETTINGS = ("architectures", "auto_map", "model_type", "transformers_version", "torch_dtype", "dtype")
-
-
-def _same_config(record: Record) -> dict[str, Any]:
-    return {key: value for key, value in record.values.items() if key not in _NOT_SETTINGS}
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -33,45 +32,26 @@ class Family:
     `logits_shift` (0 or 1) in config.json takes precedence."""
     block_size: int | None = None
     """Block-causal attention: a position sees its own block of so many positions and those before it, as in SDAR. None
-    where every position sees all. `block_size` in config.json takes precedence."""
+    where every position sees all. In language models `block_size` in config.json takes precedence."""
+    block_key: str = "block_size"
+    """What config.json calls it."""
     positions_after_padding: bool = False
     """Whether positions are counted from the number of the padding token, as in RoBERTa."""
     has_spaces: bool = True
     """False where tokens are written without spaces between them, as in proteins."""
     tokenizer_class: str = "AutoTokenizer"
+    tokenizer_name: str | None = None
+    """The model on the hub whose tokenizer it uses, where checkpoints come without one."""
     mask_token: int | None = None
     """The id of the mask, where neither the tokenizer nor config.json names it."""
+    appends_mask: bool = False
+    """Whether the mask is the first id behind the vocabulary, where nothing else names it."""
     renames: Mapping[str, str] = field(default_factory=dict)
     """Patterns of weight names, and what replaces them."""
-    native_config: Callable[[Record], dict[str, Any]] = _same_config
+    converts: "Callable[[Mapping[str, Tensor], Record], dict[str, Tensor]] | None" = None
+    """From the checkpoint's weights to those of the native class, where renaming is not enough."""
+    native_config: Callable[[Record], dict[str, Any]] = same_config
     """From config.json to the settings of the native class."""
-
-
-def _llada_config(record: Record) -> dict[str, Any]:
-    """LLaDA's settings as Llama's."""
-    expected: dict[str, Any] = {"block_type": "llama", "layer_norm_type": "rms", "rope": True, "alibi": False}
-    expected |= {"include_bias": False, "include_qkv_bias": False, "activation_type": "silu"}
-    for key, value in expected.items():
-        if record.values.get(key) not in (value, None):
-            raise record.error(key, f"{record.values[key]}, expected {value} as in LLaDA")
-    hidden_size, heads = record.integer("d_model", at_least=1), record.integer("n_heads", at_least=1)
-
-    def given(key: str, default: int) -> int:
-        return default if record.values.get(key) is None else record.integer(key, at_least=1)
-
-    ids = {key: record.values[key] for key in ("mask_token_id", "eos_token_id", "pad_token_id") if key in record}
-    return ids | {
-        "vocab_size": given("embedding_size", record.integer("vocab_size", at_least=1)),
-        "hidden_size": hidden_size,
-        "intermediate_size": given("mlp_hidden_size", int(record.number("mlp_ratio", default=4) * hidden_size)),
-        "num_hidden_layers": record.integer("n_layers", at_least=1),
-        "num_attention_heads": heads,
-        "num_key_value_heads": given("n_kv_heads", heads),
-        "max_position_embeddings": record.integer("max_sequence_length", at_least=1),
-        "rms_norm_eps": record.number("rms_norm_eps", default=1e-5),
-        "rope_theta": record.number("rope_theta", default=10_000.0),
-        "tie_word_embeddings": record.boolean("weight_tying", default=False),
-    }
 
 
 _LLADA_LAYERS = {
@@ -100,6 +80,8 @@ def _diffusion_weights(body: str, embeddings: str) -> dict[str, str]:
     return {r"^denoise_model\.": f"{body}.", r"^embed_tokens\.": f"{body}.{embeddings}."}
 
 
+_GPT2 = "openai-community/gpt2"
+
 FAMILIES: dict[str, Family] = {
     "bert": Family("BertForMaskedLM", ("cls",)),
     "distilbert": Family(
@@ -121,6 +103,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "qwen2": Family("Qwen2ForCausalLM", is_language_model=True, is_shifted=True),
     "qwen3": Family("Qwen3ForCausalLM", is_language_model=True),
+    "qwen3_moe": Family("Qwen3MoeForCausalLM", is_language_model=True),
     "sdar": Family(
         "Qwen3ForCausalLM",
         is_language_model=True,
@@ -141,19 +124,79 @@ FAMILIES: dict[str, Family] = {
         tokenizer_class="PreTrainedTokenizerFast",
         mask_token=126_336,
         renames=_LLADA_WEIGHTS,
-        native_config=_llada_config,
+        native_config=llada_config,
+    ),
+    "lladamoe": Family(
+        "Qwen3MoeForCausalLM",
+        is_language_model=True,
+        tokenizer_class="PreTrainedTokenizerFast",
+        mask_token=156_895,
+        native_config=llada_moe_config,
+    ),
+    "llada2_moe": Family(
+        "Glm4MoeForCausalLM",
+        is_language_model=True,
+        block_size=32,
+        tokenizer_class="PreTrainedTokenizerFast",
+        mask_token=156_895,
+        converts=llada2_weights,
+        native_config=llada2_config,
+    ),
+    "Fast_dLLM_Qwen": Family(
+        "Qwen2ForCausalLM",
+        is_language_model=True,
+        is_shifted=True,
+        block_size=32,
+        block_key="bd_size",
+        tokenizer_class="Qwen2Tokenizer",
+        mask_token=151_665,
+    ),
+    "rnd1": Family(
+        "Qwen3MoeForCausalLM",
+        is_language_model=True,
+        is_shifted=True,
+        tokenizer_class="Qwen2Tokenizer",
+        mask_token=151_669,
+    ),
+    "a2d-llama": Family(
+        "LlamaForCausalLM", is_language_model=True, tokenizer_class="PreTrainedTokenizerFast", appends_mask=True
+    ),
+    "a2d-qwen2": Family(
+        "Qwen2ForCausalLM", is_language_model=True, tokenizer_class="Qwen2Tokenizer", appends_mask=True
+    ),
+    "a2d-qwen3": Family(
+        "Qwen3ForCausalLM", is_language_model=True, tokenizer_class="Qwen2Tokenizer", appends_mask=True
+    ),
+    "mdlm": Family(
+        "Starcoder2ForCausalLM",
+        is_language_model=True,
+        tokenizer_class="GPT2Tokenizer",
+        tokenizer_name=_GPT2,
+        converts=dit_weights,
+        native_config=dit_config,
+    ),
+    "bd3lm": Family(
+        "Starcoder2ForCausalLM",
+        is_language_model=True,
+        block_size=1,
+        tokenizer_class="GPT2Tokenizer",
+        tokenizer_name=_GPT2,
+        converts=dit_weights,
+        native_config=dit_config,
     ),
 }
 """By `model_type` in config.json. Llama, GPT-2 and Qwen2 are shifted by default because those that were made undirected
-(DiffuLLaMA, DiffuGPT, Dream) are; Qwen3 is not."""
+(DiffuLLaMA, DiffuGPT, Dream) are; Qwen3 is not, and neither are dLLM's conversions of these (`a2d-...`)."""
 
-END_TOKENS = ("<|eot_id|>", "<|im_end|>")
+END_TOKENS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>")
 """Tokens that end a turn of a dialog, besides the end-of-sequence token."""
 
 
 def family_of(record: Record) -> Family:
     """The family of a model by its config.json."""
     kind = record.text("model_type", default="")
+    if kind == "llada" and "num_experts" in record:  # as the checkpoints of LLaDA-MoE on the hub call themselves
+        kind = "lladamoe"
     if kind not in FAMILIES:
         raise InputError(
             f"{record.where}: model_type '{kind}' is not one of the masked models that can be loaded "

@@ -9,7 +9,7 @@ import torch
 
 from anyorder.errors import InputError
 from anyorder.files import verify
-from anyorder.files.records import Record, read_json, read_record
+from anyorder.files.records import Record, read_json, read_record, read_tensors
 from anyorder.models.adapter import TransformersModel
 from anyorder.models.families import FAMILIES, Family, family_of
 from anyorder.models.storage import CONFIG, WEIGHTS, check_model_folder, fetch, local_folder
@@ -17,6 +17,7 @@ from anyorder.models.storage import CONFIG, WEIGHTS, check_model_folder, fetch, 
 PREFIX = "hf:"
 _VOCABULARIES = ("merges.txt", "vocab.txt", "*.model")
 _INDEX, _TOKENIZER = f"{WEIGHTS}.index.json", "tokenizer_config.json"
+_OUTPUT_BIAS = "lm_head.bias"
 
 
 def is_transformers(name: str | Path) -> bool:
@@ -42,10 +43,16 @@ def load_transformers(
         tokenizer = _load_tokenizer(folder, family)
         config = _load_config(folder, record, family)
         mask_token = _mask_token(folder, tokenizer, config, family)
-        network = _load_network(folder, config, family, dtype).to(device)
+        network = _load_network(folder, config, record, family, dtype).to(device)
     is_shifted = bool(record.integer("logits_shift", at_most=1, default=int(family.is_shifted)))
-    block_size = family.block_size and record.integer("block_size", at_least=1, default=family.block_size)
-    return TransformersModel(network, tokenizer, family, mask_token, is_shifted, block_size, folder)
+    return TransformersModel(network, tokenizer, family, mask_token, is_shifted, _block_size(record, family), folder)
+
+
+def _block_size(record: Record, family: Family) -> int | None:
+    has_blocks = record.boolean("cross_attn", default=True)  # BD3-LM is first trained without
+    if not (family.is_language_model and has_blocks):
+        return None
+    return record.integer(family.block_key, at_least=1) if family.block_key in record else family.block_size
 
 
 def _find(name: str) -> Path:
@@ -58,18 +65,28 @@ def _find(name: str) -> Path:
 
 
 def _load_tokenizer(folder: Path, family: Family) -> Any:
-    transformers = import_transformers()
     if not any(file for name in ("tokenizer.json", "vocab.json", *_VOCABULARIES) for file in folder.glob(name)):
-        raise InputError(f"{folder}: has no tokenizer (tokenizer.json)")
+        folder = _fetch_tokenizer(folder, family.tokenizer_name)
     named = read_record(folder / _TOKENIZER) if (folder / _TOKENIZER).exists() else Record("", {})
     # Transformers replaces a generic tokenizer with the usual one of some model types.
     is_generic = named.text("tokenizer_class", default="") in ("PreTrainedTokenizerFast", "TokenizersBackend")
     class_name = "PreTrainedTokenizerFast" if is_generic else family.tokenizer_class
     options = {"trust_remote_code": False} if class_name == "AutoTokenizer" else {}
     with _as_input_error(f"{folder}: its tokenizer cannot be read"):
-        tokenizer = getattr(transformers, class_name).from_pretrained(folder, local_files_only=True, **options)
+        tokenizer_class = getattr(import_transformers(), class_name)
+        tokenizer = tokenizer_class.from_pretrained(folder, local_files_only=True, **options)
     tokenizer.model_max_length = int(1e30)  # what is too long is said here
     return tokenizer
+
+
+def _fetch_tokenizer(folder: Path, name: str | None) -> Path:
+    """The folder of the tokenizer of a model that comes without one. name: of a model on the hub that has it"""
+    from huggingface_hub import snapshot_download
+
+    if name is None:
+        raise InputError(f"{folder}: has no tokenizer (tokenizer.json)")
+    with _as_input_error(f"{folder}: has no tokenizer; put the tokenizer.json of {name} there"):
+        return Path(snapshot_download(name, allow_patterns=["tokenizer*.json", "vocab.json", "merges.txt"]))
 
 
 def _load_config(folder: Path, record: Record, family: Family) -> Any:
@@ -82,22 +99,30 @@ def _load_config(folder: Path, record: Record, family: Family) -> Any:
 
 
 def _mask_token(folder: Path, tokenizer: Any, config: Any, family: Family) -> int:
-    for token in (tokenizer.mask_token_id, getattr(config, "mask_token_id", None), family.mask_token):
-        if isinstance(token, int) and 0 <= token < min(len(tokenizer), config.vocab_size):
+    known, room = len(tokenizer), config.vocab_size
+    named = [tokenizer.mask_token_id, getattr(config, "mask_token_id", None), family.mask_token]
+    for token in [*named, known if family.appends_mask else None]:
+        if isinstance(token, int) and 0 <= token < min(known, room):
+            return token
+        if token == known < room:  # the model knows one token more than its tokenizer
+            tokenizer.add_special_tokens({"mask_token": "<|mask|>"})
             return token
     raise InputError(f"{folder}: is not a masked model: neither its tokenizer nor its {CONFIG} has a mask token")
 
 
-def _load_network(folder: Path, config: Any, family: Family, dtype: torch.dtype) -> Any:
+def _load_network(folder: Path, config: Any, record: Record, family: Family, dtype: torch.dtype) -> Any:
     if not (folder / WEIGHTS).exists() and not (folder / _INDEX).exists():
         pickled = sorted(folder.glob("*.bin")) + sorted(folder.glob("*.pt*"))
         hint = f"; {pickled[0].name} is pickled and will not be opened, convert it to safetensors" if pickled else ""
         raise InputError(f"{folder / WEIGHTS}: no such file{hint}")
+    weights = _converted_weights(folder, record, family) if family.converts else None
+    output_bias = weights.pop(_OUTPUT_BIAS, None) if weights else None
     with _as_input_error(f"{folder}: its weights cannot be read"):
         network, loaded = getattr(import_transformers(), family.class_name).from_pretrained(
-            folder,
+            folder if weights is None else None,
             config=config,
             dtype=dtype,
+            state_dict=weights,
             key_mapping=dict(family.renames) or None,
             attn_implementation="sdpa",
             use_safetensors=True,
@@ -106,10 +131,25 @@ def _load_network(folder: Path, config: Any, family: Family, dtype: torch.dtype)
         )
     if missing := sorted(loaded["missing_keys"]):
         raise InputError(f"{folder}: is not a {family.class_name}: its weights lack {missing[0]}")
+    if output_bias is not None:  # the native class has none, but it is a plain linear layer
+        network.get_output_embeddings().bias = torch.nn.Parameter(output_bias.to(dtype))
     for name, weight in network.named_parameters():
         if not bool(torch.isfinite(weight).all()):
             raise InputError(f"{folder}: {name} holds numbers that are not finite")
     return network
+
+
+def _converted_weights(folder: Path, record: Record, family: Family) -> dict[str, torch.Tensor]:
+    assert family.converts is not None
+    theirs: dict[str, torch.Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        theirs |= read_tensors(file)
+    with _as_input_error(f"{folder}: its weights cannot be read"):
+        try:
+            return family.converts(theirs, record)
+        except KeyError as error:
+            kind = record.text("model_type")
+            raise InputError(f"{folder}: is not of model_type {kind}: its weights lack {error.args[0]}") from None
 
 
 def import_transformers() -> Any:

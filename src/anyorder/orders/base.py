@@ -36,7 +36,8 @@ class State:
     step: int
     """From 1."""
     where: Tensor | None = None
-    """(M,) int64: the masked positions as indices into the flattened (B, T); `hidden` and `logits` follow it."""
+    """(M,) int64: masked positions as indices into the flattened (B, T); `hidden` and `logits` follow it. All of them,
+    unless the order is local and the schedule cannot fill some of them now."""
     segments: Segments | None = None
     """How many of them lie in each sequence."""
     tokens: Tensor | None = None
@@ -73,6 +74,9 @@ class Order(ABC):
     """What of the model it looks at."""
     needs_opening: bool = False
     """Whether it looks at the hidden state of the delimiter before the canvas."""
+    is_local: bool = False
+    """Whether the score of a position depends on the model's prediction at this position alone. Then the engine looks
+    only at positions that the schedule can fill now."""
     name: str = ""
     """As the user wrote it: it names the order in tables and signatures."""
 

@@ -12,6 +12,7 @@ class Confidence(Order):
     """Scores every masked position by the model's distribution there."""
 
     needs = "logits"
+    is_local = True
 
     def scores(self, state: State) -> Tensor:
         assert state.logits is not None

@@ -17,6 +17,7 @@ class Threshold(AdaptiveSchedule):
     """All positions whose best token has at least this probability; if there are none, the one ranked first."""
 
     DEFAULT: ClassVar[float] = 0.9
+    is_local = True
 
     def __init__(self, probability: float = DEFAULT):
         check_probability(probability)
@@ -29,6 +30,8 @@ class Threshold(AdaptiveSchedule):
 @register_schedule("factor")
 class Factor(AdaptiveSchedule):
     """The longest run of the ranking, to its r-th position, in which the best token has probability 1 - f/(r + 1)."""
+
+    is_local = True
 
     def __init__(self, factor: float = 1.0):
         check_number("factor", factor, above=0)
@@ -44,6 +47,8 @@ class Factor(AdaptiveSchedule):
 @register_schedule("entropy-bound")
 class EntropyBound(AdaptiveSchedule):
     """The longest run of the ranking whose entropies, without the largest, sum to at most this bound, in nats."""
+
+    is_local = True
 
     def __init__(self, bound: float = 0.1):
         check_number("bound", bound, at_least=0)

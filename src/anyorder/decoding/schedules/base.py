@@ -35,6 +35,17 @@ class Schedule:
         """
         return scores
 
+    def reach(self, remaining: np.ndarray, total: np.ndarray) -> np.ndarray | None:
+        """(B,) how many masked positions of each sequence, from the left, `narrow` leaves; None if all of them.
+
+        It is asked if nothing is ever masked again.
+
+        Args:
+            remaining: (B,) positions still masked.
+            total: (B,) positions that were masked at first.
+        """
+        return None
+
 
 class FixedSchedule(Schedule, ABC):
     """Known in advance."""
@@ -66,6 +77,10 @@ class FixedSchedule(Schedule, ABC):
 
 class AdaptiveSchedule(Schedule, ABC):
     """Depends on the predictions: the engine computes the logits of every masked position and waits for the device."""
+
+    is_local: bool = False
+    """Whether it looks only at predictions of this step, and only at positions that `narrow` leaves. Then the engine
+    computes no others if the order is local too."""
 
     @abstractmethod
     def accept(self, state: State, scores: Tensor) -> Tensor:

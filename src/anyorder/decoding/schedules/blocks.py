@@ -42,6 +42,11 @@ class Blocks(Schedule):
         current = block.masked_fill(~state.masked, block.shape[1]).amin(1, keepdim=True)
         return scores.masked_fill(block != current, -torch.inf)
 
+    def reach(self, remaining: np.ndarray, total: np.ndarray) -> np.ndarray | None:
+        if isinstance(self.inner, AdaptiveSchedule) and not self.inner.is_local:
+            return None
+        return np.minimum(remaining, self.size - (total - remaining) % self.size)
+
     def _blocks(self, state: State) -> Tensor:
         """(B, T) the number of each position's block."""
         if state.fillable is None:
