@@ -39,6 +39,28 @@ def test_the_papers_example_is_printed_as_in_the_paper(step: int, printed: str) 
     assert trace(teargas())[step - 1].split(maxsplit=1) == [str(step), printed]
 
 
+def test_every_write_of_a_revised_sentence_is_printed() -> None:
+    writes = [(0, 1, "a"), (1, 1, "big"), (3, 2, "."), (1, 3, "tall"), (2, 3, "tree"), (0, 4, "a")]
+    trajectory = Trajectory(
+        "", "a tall tree .", ["a", "tall", "tree", "."], [4, 3, 3, 2], [], "margin", 4, "s",
+        writes=[Write(*write, -0.5) for write in writes],
+    )  # fmt: skip
+    assert trace(trajectory) == [
+        "1  a big __ __",
+        "2  a big __ .",
+        "3  a big->tall {tree .}",
+        "4  {a->a tall} {tree .}",
+    ]
+
+
+def test_writes_beside_given_tokens_are_printed() -> None:
+    trajectory = Trajectory(
+        "", "the cat sat up", ["cat", "up"], [3, 2], [], "margin", 2, "s", canvas=["the", None, "sat", None],
+        writes=[Write(1, 1, "dog", -0.5), Write(3, 2, "up", -0.5), Write(1, 3, "cat", -0.5)],
+    )  # fmt: skip
+    assert trace(trajectory) == ["1  the dog sat __", "2  the dog sat up", "3  the dog->cat sat up"]
+
+
 def test_runs() -> None:
     assert runs([]) == []
     assert runs([1]) == []

@@ -1,15 +1,24 @@
 """The CUDA half-precision path against the CPU in single or double precision. Runs where there is a CUDA device."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from anyorder.data.store import Store
+from anyorder.decoding.beam import Beam, beam_search, make_beam
 from anyorder.decoding.engine import decode
+from anyorder.decoding.revision import make_revision
+from anyorder.decoding.sampling import make_sampler
 from anyorder.decoding.schedules import make_schedule
 from anyorder.models import kernels
 from anyorder.models.attention import MAX_SEGMENTS, QueryPositions, Segments, SourceIsolated, attend
+from anyorder.models.base import Canvas
+from anyorder.models.pretrained import load_transformers
+from anyorder.models.translation import TranslationModel
 from anyorder.orders import make_order
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
@@ -18,6 +27,7 @@ from anyorder.training.learn_order import translation_order_task
 from anyorder.training.order_loss import RLConfig
 from anyorder.training.translation_task import MaskingConfig, TranslationTask
 from tests.conftest import tiny
+from tests.models.checkpoints import CLASSES, MASK, save
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
 ORDERS = [
@@ -38,6 +48,27 @@ def off(found: Tensor, reference: Tensor) -> float:
     found, reference = found.double().cpu(), reference.double().cpu()
     assert bool(found.isfinite().all())
     return float((found - reference).norm() / reference.norm())
+
+
+def canvases_of(model: TranslationModel, count: int = 100) -> list[Canvas]:
+    """Random sources of one to 29 subwords, and as many masks."""
+    rng, words = np.random.default_rng(1), len(model.vocabulary)
+    return [
+        model.blank_canvas(rng.integers(6, words, int(rng.integers(1, 30))), int(rng.integers(1, 30)), "de-en", i * 977)
+        for i in range(count)
+    ]
+
+
+def waits(work: Callable[[], object]) -> list[str]:
+    """Where the host waited for the device, by CUDA's own check. The first call is not counted: it compiles."""
+    work()
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with pytest.warns(UserWarning, match="synchroniz") as caught:
+            work()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return [f"{one.filename}:{one.lineno}" for one in caught if "synchroniz" in str(one.message)]
 
 
 def test_variable_length_attention() -> None:
@@ -144,13 +175,7 @@ def test_loss_and_gradient_of_a_compiled_batch(store: Store, together: bool) -> 
 def test_decoding(store: Store, together: bool, name: str) -> None:
     """Single precision on CUDA gives the CPU's trajectories; half precision starts like them and fills everything once."""
     model = tiny(store.vocabulary, source_sees_target=together)
-    rng = np.random.default_rng(1)
-    canvases = [
-        model.blank_canvas(
-            rng.integers(6, len(store.vocabulary), int(rng.integers(1, 30))), int(rng.integers(1, 30)), "de-en", i * 977
-        )
-        for i in range(100)
-    ]
+    canvases = canvases_of(model)
     order, schedule = make_order(name), make_schedule("one")
     cpu = decode(model, canvases, order, schedule)
     single = decode(model.cuda(), canvases, order, schedule)
@@ -177,17 +202,112 @@ def test_no_waiting_for_the_device_inside_the_loop(store: Store) -> None:
     networks = [PolicyNetwork(shape, 64).cuda() for shape in shapes]
     learned = [LearnedOrder(network, network.config.kind) for network in networks]
     for order in [*map(make_order, ORDERS), *learned]:
-        name, schedule = order.name, make_schedule("one")
-        decode(model, canvases, order, schedule)
-        waits = []
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            with pytest.warns(UserWarning, match="synchroniz") as caught:
-                decode(model, canvases, order, schedule)
-            waits = [str(one.filename) + str(one.lineno) for one in caught if "synchroniz" in str(one.message)]
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-        assert len(waits) <= 6, (name, waits)  # copying results out, not once a step
+        found = waits(lambda order=order: decode(model, canvases, order, make_schedule("one")))  # type: ignore[misc]
+        assert len(found) <= 6, (order.name, found)  # copying results out, not once a step
+
+
+@pytest.mark.parametrize("name", ["4", "positions:3", "joint:3"])
+def test_no_waiting_inside_a_beam_search(store: Store, name: str) -> None:
+    """Canvases that are three times as long make the host wait no more often."""
+    model, beam = tiny(store.vocabulary).cuda().bfloat16(), make_beam(name)
+    counts = []
+    for lengths in ((4, 5), (12, 15)):
+        canvases = [model.blank_canvas(np.arange(10, 20), length, "de-en", length) for length in lengths]
+        for order in map(make_order, ["max-prob"] if beam.over == "joint" else ["left-to-right", "margin"]):
+            counts.append(len(waits(lambda order=order: beam_search(model, canvases, order, beam))))  # type: ignore[misc]  # noqa: B023
+    assert max(counts) <= 8, counts
+
+
+@pytest.mark.parametrize("name", ["4", "positions:3", "joint:3"])
+def test_beam_search(store: Store, name: str) -> None:
+    """Single precision on CUDA finds the CPU's hypotheses; in half precision a beam of one is greedy decoding."""
+    model, order, beam = tiny(store.vocabulary), make_order("max-prob"), make_beam(name)
+    canvases = canvases_of(model, 40)
+    cpu = beam_search(model, canvases, order, beam)
+    single = beam_search(model.cuda(), canvases, order, beam)
+    same = [
+        [one.ids.tolist() for one in a] == [one.ids.tolist() for one in b] for a, b in zip(cpu, single, strict=True)
+    ]
+    assert sum(same) >= 36
+    model.bfloat16()
+    greedy = decode(model, canvases, order, make_schedule("one"))
+    [half] = zip(*beam_search(model, canvases, order, Beam(1, beam.over)), strict=True)
+    assert [one.ids.tolist() for one in half] == [one.ids.tolist() for one in greedy]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "revision"),
+    [
+        ("cosine:6", "none"),
+        ("threshold:0.5", "none"),
+        ("factor:0.5", "none"),
+        ("entropy-bound:0.5", "none"),
+        ("klass", "none"),
+        ("blocks:4+threshold:0.5", "none"),
+        ("steps:1", "mask-predict:4"),
+        ("steps:4", "p2:4"),
+        ("steps:4", "remdm:4"),
+        ("one", "gibbs:2"),
+        ("one", "refine:2"),
+    ],
+)
+def test_schedules_and_revisions(store: Store, schedule: str, revision: str) -> None:
+    """Single precision on CUDA gives the CPU's trajectories, every write of them; half precision fills everything."""
+    model, order = tiny(store.vocabulary), make_order("max-prob")
+    canvases = canvases_of(model, 60)
+    found = []
+    for device, dtype in (("cpu", torch.float32), ("cuda", torch.float32), ("cuda", torch.bfloat16)):
+        model.to(device=device, dtype=dtype)
+        found.append(decode(model, canvases, order, make_schedule(schedule), make_revision(revision)))
+    cpu, single, half = found
+    same = [
+        a.ids.tolist() == b.ids.tolist() and a.steps.tolist() == b.steps.tolist()
+        for a, b in zip(cpu, single, strict=True)
+    ]
+    assert sum(same) >= 54
+    for one in half:
+        assert one.ids.min() >= store.vocabulary.first_word
+        assert np.isfinite(one.logprobs).all()
+
+
+def test_sampled_tokens(store: Store) -> None:
+    """A sentence and a seed draw the same tokens on CUDA as on the CPU."""
+    model, order, sampler = tiny(store.vocabulary), make_order("uniform"), make_sampler(1.0, 0.9)
+    canvases = canvases_of(model, 60)
+    cpu = decode(model, canvases, order, make_schedule("one"), sampler=sampler)
+    cuda = decode(model.cuda(), canvases, order, make_schedule("one"), sampler=sampler)
+    assert sum(a.ids.tolist() == b.ids.tolist() for a, b in zip(cpu, cuda, strict=True)) >= 54
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_models_of_transformers(name: str, tmp_path: Path) -> None:
+    """Single precision on CUDA fills masks as the CPU does; half precision gives logits near it, in float32."""
+    save(name, tmp_path)
+    model, rng = load_transformers(tmp_path, device="cpu"), np.random.default_rng(2)
+    words = np.flatnonzero(model.allowed_tokens)
+    canvases = []
+    for i in range(40):
+        tokens = rng.choice(words, int(rng.integers(2, 40)))
+        tokens[rng.random(len(tokens)) < 0.5] = MASK
+        canvases.append(Canvas(tokens, key=i))
+    batch = model.pack(canvases)
+    rows = np.flatnonzero(batch.packed.tokens == MASK)
+    lengths = np.array([int((canvas.tokens == MASK).sum()) for canvas in canvases])
+    order, schedule = make_order("margin"), make_schedule("one")
+    filled, logits = [], []
+    for device, dtype in (("cpu", torch.float32), ("cuda", torch.float32), ("cuda", torch.bfloat16)):
+        model.network.to(device=device, dtype=dtype)
+        filled.append(decode(model, canvases, order, schedule))
+        at = QueryPositions(torch.from_numpy(rows).to(device), Segments.of(lengths, device))
+        with torch.inference_mode():
+            hidden = model.context(batch).hidden(torch.from_numpy(batch.packed.tokens).to(device), at)
+            logits.append(model.logits(hidden))
+    assert sum(a.ids.tolist() == b.ids.tolist() for a, b in zip(filled[0], filled[1], strict=True)) >= 36
+    assert all(bool(model.allowed_tokens[one.ids[one.steps > 0]].all()) for one in filled[2])
+    assert off(logits[1], logits[0]) < 1e-3
+    assert logits[2].dtype == torch.float32
+    assert off(logits[2], logits[0]) < 6e-2
+    assert any(not torch.equal(one, one.bfloat16().float()) for one in logits[2])  # not rounded to half precision
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo", "rloo"])

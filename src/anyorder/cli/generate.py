@@ -43,13 +43,15 @@ def generate(
         order: Which position is filled next; 'anyorder orders' lists the names. auto is the model's learned order, or
             margin where it has none.
         schedule: How many positions a step fills: one, a number, cosine:T, threshold:P, and others that
-            'anyorder orders' lists. auto is one, or what the revision was published with.
+            'anyorder orders' lists. auto is one, or what the revision was published with; in a block-causal model
+            blocks:B with blocks as large as the model's.
         revision: Which filled positions are masked again after a step.
         beam: Hypotheses kept of each text: N (over tokens, in the given order), positions:N (over the positions that
             the order ranks first), or joint:N (over positions and tokens at once). 1 is greedy.
         temperature: 0 writes the most likely token; above 0 tokens are sampled.
         top_p: Sample only from the most likely tokens, as many as have this probability together.
-        trace: Show the text after every step; [ ] was filled rightwards, { } leftwards.
+        trace: Show the text after every step; [ ] was filled rightwards, { } leftwards,
+            old->new was revised.
         json: Write one trajectory per line to this file (plain, .gz, .xz).
         seed: For random orders and revisions, and for sampled tokens.
         device: Where to run.

@@ -51,7 +51,8 @@ def translate(
         length: How the target's length is found: predicted, candidates:N (the N most likely, re-ranked), table:N (the N
             most frequent, as in the paper), fixed:N (N subwords), or gold (needs --reference).
         reference: Reference translations, one per line, for --length gold.
-        trace: Show the sentence after every step; [ ] was filled rightwards, { } leftwards.
+        trace: Show the sentence after every step; [ ] was filled rightwards, { } leftwards,
+            old->new was revised.
         json: Write one trajectory per line to this file (plain, .gz, .xz).
         seed: For random orders and revisions, and for sampled tokens.
         device: Where to run.

@@ -19,22 +19,33 @@ def trace(trajectory: Trajectory) -> list[str]:
     """The sentence after every step, in the paper's notation.
 
     Neighbors that were filled in consecutive steps are bracketed, by [ ] from left to right and by { } from right to
-    left.
+    left. A step that writes over an earlier token, because a revision masked it again, shows both: `old->new`.
     """
-    tokens, steps = list(trajectory.tokens), list(trajectory.steps)
-    for position, given in enumerate(trajectory.canvas or ()):
-        if given is not None:
-            tokens.insert(position, given)
-            steps.insert(position, _GIVEN)
+    given = trajectory.canvas or [None] * trajectory.length
+    tokens = [BLANK if token is None else token for token in given]
+    # What was given or is masked must not seem to have been filled right before or after its neighbor.
+    steps = [-2 * (i + 1) for i in range(len(given))]
+    written = _written(trajectory)
+    last = max(written, default=0)
     lines = []
-    width = len(str(max(trajectory.steps, default=0)))
-    for step in range(1, max(trajectory.steps, default=0) + 1):
-        lines.append(f"{step:{width}d}  {_bracketed(tokens, steps, step)}")
+    for now in range(1, last + 1):
+        shown = list(tokens)
+        for position, token in written.get(now, ()):
+            shown[position] = token if steps[position] < 0 else f"{tokens[position]}->{token}"
+            tokens[position], steps[position] = token, now
+        lines.append(f"{now:{len(str(last))}d}  {_bracketed(shown, steps)}")
     return lines
 
 
-_GIVEN = 0
-"""The step of a token that was there before the first."""
+def _written(trajectory: Trajectory) -> dict[int, list[tuple[int, str]]]:
+    """What each step wrote, as positions and tokens."""
+    written: dict[int, list[tuple[int, str]]] = {}
+    if trajectory.writes is None:
+        for step, position, token in zip(trajectory.steps, trajectory.positions, trajectory.tokens, strict=True):
+            written.setdefault(step, []).append((position, token))
+    for write in trajectory.writes or ():
+        written.setdefault(write.step, []).append((write.position, write.token))
+    return written
 
 
 def runs(steps: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -58,11 +69,9 @@ def runs(steps: Sequence[int]) -> list[tuple[int, int, int]]:
     return found
 
 
-def _bracketed(tokens: Sequence[str], steps: Sequence[int], now: int) -> str:
-    shown = [token if step <= now else BLANK for token, step in zip(tokens, steps, strict=True)]
-    # A masked position must not seem to have been filled right before or after its neighbor.
-    filled = [step if _GIVEN < step <= now else -2 * (i + 1) for i, step in enumerate(steps)]
-    for first, last, direction in runs(filled):
+def _bracketed(tokens: Sequence[str], steps: Sequence[int]) -> str:
+    shown = list(tokens)
+    for first, last, direction in runs(steps):
         left, right = "[]" if direction == 1 else "{}"
         shown[first] = left + shown[first]
         shown[last] += right
