@@ -15,7 +15,7 @@ from sacrebleu.significance import PairedTest
 from anyorder.evaluation import resampling
 from anyorder.evaluation.bleu import corpus_bleu
 from anyorder.evaluation.resampling import draw_bootstrap, draw_swaps
-from anyorder.evaluation.significance import Comparison, Test, compare, holm
+from anyorder.evaluation.significance import Comparison, Test, bootstrap_intervals, compare, holm
 from anyorder.evaluation.sufficient_statistics import bleu_of_sums, sentence_statistics
 from tests.conftest import toy_pairs
 
@@ -113,6 +113,16 @@ def test_systems_with_the_same_score_do_not_differ(test: Test) -> None:
     assert found == Comparison(0.0, 0.0, 0.0, 1.0)
     found = comparisons({"a": other_errors, "b": same_score}, "a", test=test, samples=50)["b"]["a"]
     assert (found.difference, found.p_value) == (0.0, 1.0)
+
+
+def test_intervals_of_scores() -> None:
+    """The share of solved puzzles: the bootstrap agrees with the binomial distribution."""
+    solved = np.arange(400) < 300
+    statistics = {"a": np.stack([solved, np.ones(400)], 1).astype(np.int64), "b": np.ones((400, 2), np.int64)}
+    found = bootstrap_intervals(statistics, lambda sums: 100 * sums[..., 0] / sums[..., 1], samples=4000)
+    half = 1.96 * (75 * 25 / 400) ** 0.5
+    assert found["a"] == pytest.approx((75 - half, 75 + half), abs=0.4)
+    assert found["b"] == (100, 100)
 
 
 def test_draws() -> None:

@@ -78,10 +78,18 @@ def compare(
         }
     found: dict[str, dict[str, Comparison]] = {name: {} for name in names}
     for (name, other), value in differences.items():
-        low, high = np.quantile(resampled[name] - resampled[other], (0.025, 0.975)).tolist()
+        low, high = _percentiles(resampled[name] - resampled[other])
         p_value = (1 + extreme[name, other]) / (1 + samples)
         found[name][other] = Comparison(value, low, high, p_value)
     return found
+
+
+def bootstrap_intervals(
+    statistics: Mapping[str, NDArray[np.int64]], score: SumScore, samples: int = SAMPLES, seed: int = SEED
+) -> dict[str, tuple[float, float]]:
+    """A 95% interval of every system's score: percentiles of bootstrap samples. Arguments as of `compare`."""
+    resampled = _bootstrap_scores(_Sums(statistics), score, samples, seed)
+    return {name: _percentiles(scores) for name, scores in resampled.items()}
 
 
 def compare_if_enough(
@@ -147,6 +155,12 @@ def _bootstrap_scores(sums: _Sums, score: SumScore, samples: int, seed: int) -> 
         for counts in draw_bootstrap(sums.sentences, samples, seed)
     ]
     return {name: np.concatenate([block[name] for block in blocks]) for name in sums.totals}
+
+
+def _percentiles(values: NDArray[np.float64]) -> tuple[float, float]:
+    """The bounds of the middle 95%."""
+    low, high = np.quantile(values, (0.025, 0.975)).tolist()
+    return low, high
 
 
 def _count_swaps(
