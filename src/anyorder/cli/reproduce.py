@@ -44,7 +44,8 @@ def reproduce(
 
     Learns the orders and decodes the test sets that are missing, keeps what is done, and writes TABLE.md, TABLE.tex and
     TABLE.json into --out, with the paper's numbers beside ours. The same command again computes nothing; after a kill
-    or Ctrl-C it goes on. TABLE is table1, table2, table3, table4, table5, causes or analysis.
+    or Ctrl-C it goes on. Started several times, as on several GPUs, the processes share the work. TABLE is table1,
+    table2, table3, table4, table5, causes or analysis.
 
     Args:
         table: Which table.
@@ -70,7 +71,7 @@ def reproduce(
         datasets: With --scale paper, a data set in place of WMT's, by pair, such as zh-en.
         xlm: With --scale paper, a model in place of the hub's, by pair.
         train_steps: With --scale paper, steps of training masked translation.
-        dry_run: Only list the jobs: which are done, and how long the others may take.
+        dry_run: Only list the jobs: which are done or under way, and how long the others may take.
     """
     find_table(table)
     check_number("train_steps", train_steps, at_least=1)
@@ -99,7 +100,7 @@ def reproduce(
     paper = library.PaperSource(datasets, xlm, train_steps)
     screen = progress.Screen()
     if dry_run:
-        for line in _list_jobs(library.preview(request, paper)):
+        for line in list_jobs(library.preview(request, paper)):
             screen.print(line, highlight=False, markup=False, soft_wrap=True)
         return
     report = library.reproduce(request, paper, on_job=lambda line: print_note("reproduce", line))
@@ -126,16 +127,20 @@ reproduce.positionals = {  # type: ignore[attr-defined]
 }
 
 
-def _list_jobs(states: list[library.JobState]) -> list[str]:
+def list_jobs(states: list[library.JobState]) -> list[str]:
+    """What a dry run prints."""
     lines = []
     for state in states:
         time = "" if state.estimate is None else f" (about {state.estimate / 60:.1f} minutes)"
-        lines.append(f"{'done   ' if state.done else 'missing'}  {state.title}{time}")
+        word = "done" if state.done else "running" if state.under_way else "missing"
+        lines.append(f"{word:7}  {state.title}{time}")
     missing = [state for state in states if not state.done]
+    running = sum(state.under_way for state in states)
     known = [state.estimate for state in missing if state.estimate is not None]
     total = f", about {sum(known) / 60:.0f} minutes" if known else ""
     unknown = f", {len(missing) - len(known)} of them without an estimate" if len(known) < len(missing) else ""
     return [
         *lines,
-        f"{len(states) - len(missing)} of {len(states)} jobs are done; {len(missing)} are missing{total}{unknown}",
+        f"{len(states) - len(missing)} of {len(states)} jobs are done; {len(missing)} are missing"
+        f"{f', {running} of them running' if running else ''}{total}{unknown}",
     ]

@@ -2,7 +2,9 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +30,90 @@ def lock_folder(folder: Path, message: str | None = None) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def try_lock(file: Path) -> Iterator[bool]:
+    """Whether this process alone has a lock, until the block ends or this process does. Does not wait.
+
+    file: An empty file that stands for what is locked. It is made, with its folder, and removed when the block ends.
+        What a killed process left of it is no hindrance.
+    """
+    descriptor = _open_lock(file)
+    if descriptor is None:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        file.unlink(missing_ok=True)  # before it is given up, so that nobody's lock is removed but this one
+        os.close(descriptor)
+
+
+def _open_lock(file: Path) -> int | None:
+    """The locked file; None if another process has it."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError | FileExistsError) and not file.parent.is_file():
+                time.sleep(0.001 * attempt)  # another process made or removed the folder at the same time
+                continue
+            raise InputError(f"{file}: cannot be written ({error.strerror})") from None
+        if not lock(descriptor):
+            os.close(descriptor)
+            return None
+        if is_at(descriptor, file):
+            return descriptor
+        os.close(descriptor)  # removed after it was opened here
+    raise InputError(f"{file}: cannot be locked; try again")
+
+
+_ATTEMPTS = 100
+
+
+@contextmanager
+def wait_for_lock(file: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock of `try_lock`, once no other process does. on_wait: Called once if that is not soon."""
+    for number, pause in enumerate(pauses()):
+        with try_lock(file) as held:
+            if held:
+                yield
+                return
+        if number == 1:
+            on_wait()
+        time.sleep(pause)
+
+
+def pauses() -> Iterator[float]:
+    """Seconds to wait before looking again, longer and longer: a short wait ends soon, and a long one costs little."""
+    pause = 0.05
+    while True:
+        yield pause
+        pause = min(1.5 * pause, 2.0)
+
+
+def is_locked(file: Path) -> bool:
+    """Whether another process has the lock of `try_lock`."""
+    try:
+        descriptor = os.open(file, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def knows_locks(folder: Path) -> bool:
+    """Whether the file system of a folder has locks."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def lock(descriptor: int) -> bool:

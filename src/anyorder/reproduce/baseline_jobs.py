@@ -53,6 +53,7 @@ class BaselineTrainJob(Job):
     minutes: float
     device: torch.device
     kind = "train"
+    needs = ()
 
     @property
     def folder(self) -> Path:

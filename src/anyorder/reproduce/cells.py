@@ -19,7 +19,8 @@ import torch
 from anyorder import progress
 from anyorder.decoding.sentence import Sentence
 from anyorder.decoding.trajectory import Trajectory, read_trajectories, write_trajectories
-from anyorder.files import atomic_file, atomic_folder, read_whole, sha256, verify, write_json
+from anyorder.errors import InputError
+from anyorder.files import atomic_file, atomic_folder, read_whole, recover_folder, sha256, verify, write_json
 from anyorder.files.records import Record, parse_json, read_record
 from anyorder.reproduce.evaluation_sets import EvaluationSet
 from anyorder.training.run_folder import LOG
@@ -40,10 +41,17 @@ class Spent:
 
 
 class Job(ABC):
-    """Something to do once."""
+    """Something to do once, by one process."""
 
     kind: str
     """learn, decode or train."""
+    needs: "tuple[Job, ...]"
+    """What must be done before."""
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """Where its result lies. No two processes work on the same folder at the same time."""
 
     @property
     @abstractmethod
@@ -58,7 +66,7 @@ class Job(ABC):
     @property
     @abstractmethod
     def done(self) -> bool:
-        """Whether there is nothing left to do."""
+        """Whether there is nothing left to do. False as long as a process works on it."""
 
     @abstractmethod
     def spent(self) -> list[Spent]:
@@ -80,6 +88,7 @@ class CellJob(Job):
         rule: How the target's length is found.
         name: The order, or another way to decode.
         max_length: Subwords on both sides; None for all sentences.
+        needs: What must be done before: what lies in their folders may change until then.
     """
 
     results: Path
@@ -88,6 +97,7 @@ class CellJob(Job):
     rule: str
     name: str
     max_length: int | None
+    needs: tuple[Job, ...]
     kind = "decode"
 
     @abstractmethod
@@ -119,6 +129,8 @@ class CellJob(Job):
 
     @property
     def done(self) -> bool:
+        if not all(need.done for need in self.needs):
+            return False
         cell = self.cell()
         return cell is not None and set(self.data.within(self.max_length)) <= set(cell.rows)
 
@@ -127,10 +139,13 @@ class CellJob(Job):
         return [] if cell is None else cell.spent
 
     def run(self) -> bool:
+        recover_folder(self.folder)
         cell, key = self.cell(), self.key()
         assert key is not None
         known = {} if cell is None else dict(zip(cell.rows, cell.trajectories(), strict=True))
         missing = [row for row in self.data.within(self.max_length) if row not in known]
+        if not missing:
+            return True
         start = time.perf_counter()
         with progress.bar(self.title, len(missing), "sentences") as bar:
             fresh = self.decode([self.data.sentences[row] for row in missing], bar.advance)
@@ -144,6 +159,13 @@ class CellJob(Job):
         """What is there already, unless something else was decoded under the same name."""
         cell, key = read_cell(self.folder), self.key()
         return cell if cell is not None and cell.key == key else None
+
+    def result(self) -> "CellFiles":
+        """What a job that is done has left, also while another process adds longer sentences to it."""
+        cell = read_whole(self.folder, _read_cell)
+        if cell.key != self.key():
+            raise _replaced(self.folder)
+        return cell
 
 
 @dataclass(frozen=True)
@@ -163,8 +185,10 @@ class CellFiles:
         return read_trajectories(self.folder / TRAJECTORIES)
 
     def select(self, rows: Sequence[int]) -> list[Trajectory]:
-        """The trajectories of some sentences."""
-        known = dict(zip(self.rows, self.trajectories(), strict=True))
+        """The trajectories of some sentences. Another process may have added longer ones to the folder since."""
+        cell, known = read_whole(self.folder, _read_trajectories)
+        if cell.key != self.key:
+            raise _replaced(self.folder)
         return [known[row] for row in rows]
 
 
@@ -181,6 +205,19 @@ def _read_cell(folder: Path) -> CellFiles:
         raise record.error("rows", "expected the numbers of sentences")
     spent = [Record(record.where, entry, f"spent.{i}.").config(Spent) for i, entry in enumerate(record.values["spent"])]
     return CellFiles(folder, record.record("key").values, rows, spent, record.text("trajectories"))
+
+
+def _read_trajectories(folder: Path) -> tuple[CellFiles, dict[int, Trajectory]]:
+    """What is there, and the trajectories by the numbers of the sentences."""
+    cell = _read_cell(folder)
+    trajectories = list(cell.trajectories())
+    if len(trajectories) != len(cell.rows):
+        raise InputError(f"{folder}: {len(trajectories)} trajectories, expected {len(cell.rows)}")
+    return cell, dict(zip(cell.rows, trajectories, strict=True))
+
+
+def _replaced(folder: Path) -> InputError:
+    return InputError(f"{folder}: another process decoded something else under this name")
 
 
 def write_cell(folder: Path, key: dict[str, Any], by_row: dict[int, Trajectory], spent: Sequence[Spent]) -> None:

@@ -63,6 +63,7 @@ class LearnJob(Job):
     stores: tuple[Store, ...]
     device: torch.device
     kind = "learn"
+    needs = ()
 
     @property
     def folder(self) -> Path:

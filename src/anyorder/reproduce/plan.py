@@ -85,8 +85,6 @@ class PlannedSystem:
     seed: int | None
     learned: bool
     job: CellJob
-    needs: tuple[Job, ...] = ()
-    """What must be done before."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,7 @@ class _Planner:
             for rule in self.request.rules or self.table.rules:
                 systems = {split: list(self._systems(model, data, rule)) for split, data in sets.items()}
                 for system in chain.from_iterable(systems.values()):
-                    (late if system.needs else early).extend([*system.needs, system.job])
+                    (late if system.job.needs else early).extend([*system.job.needs, system.job])
                 parts += [
                     PlannedPart(sets[part.split], part, rule, systems[part.split])
                     for part in self.table.parts
@@ -195,8 +193,8 @@ class _Planner:
         limits = [part.max_length for part in self.table.parts if part.split == data.split]
         longest = None if None in limits else max(limit for limit in limits if limit is not None)
 
-        def decode(name: str, order: str | Path, kind: str = "") -> DecodeJob:
-            of_cell = (self.request.out, model.label, data, rule, name, longest)
+        def decode(name: str, order: str | Path, kind: str = "", needs: tuple[Job, ...] = ()) -> DecodeJob:
+            of_cell = (self.request.out, model.label, data, rule, name, longest, needs)
             return DecodeJob(*of_cell, model.translator, order, f"learned:{kind}", self.request.batch_tokens)
 
         for row in self.rows:
@@ -209,15 +207,14 @@ class _Planner:
             else:
                 for seed in range(1, self.request.seeds + 1):
                     learn = self._learn_job(row, data.direction, model, seed)
-                    job = decode(f"{learn.name},seed={seed}", learn.order, row.learned.kind)
-                    yield PlannedSystem(row.name, seed, True, job, (learn,))
+                    job = decode(f"{learn.name},seed={seed}", learn.order, row.learned.kind, (learn,))
+                    yield PlannedSystem(row.name, seed, True, job)
         if self.table.takes_baseline and self._baseline is not None:
             place, label, needs = self._baseline
             for method in METHODS:
-                job_of_baseline = BaselineDecodeJob(
-                    self.request.out, label, data, "own", method, longest, place, model.translator.model, self.device
-                )
-                yield PlannedSystem(f"autoregressive, {method}", None, False, job_of_baseline, needs)
+                of_cell = (self.request.out, label, data, "own", method, longest, needs)
+                job_of_baseline = BaselineDecodeJob(*of_cell, place, model.translator.model, self.device)
+                yield PlannedSystem(f"autoregressive, {method}", None, False, job_of_baseline)
 
     def _own_order(self, row: Row, direction: str, model: _OpenModel) -> str | None:
         """The name of the model's own order for a row; None, with a note, if it has none."""

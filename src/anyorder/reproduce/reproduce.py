@@ -6,12 +6,15 @@ The library's function behind `anyorder reproduce`. Knows no flag.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from anyorder.device import resolve_device
-from anyorder.files import check_writable, keep_folder
+from anyorder.device import process_count, resolve_device
+from anyorder.errors import InputError
+from anyorder.files import check_writable
+from anyorder.files.locks import wait_for_lock
 from anyorder.reproduce.cells import Job, Spent
 from anyorder.reproduce.plan import Plan, PlannedPart, Request, make_plan
 from anyorder.reproduce.render import Report
 from anyorder.reproduce.scores import PartScore, System, score_part
+from anyorder.reproduce.sharing import lock_of, open_results, share_jobs, under_way
 from anyorder.reproduce.tables import find_table
 from anyorder.reproduce.wmt import WmtJob, pairs_of, paper_jobs
 
@@ -31,27 +34,33 @@ def reproduce(
 ) -> Report | None:
     """Do what is missing of a table and write it into `request.out`; None if a signal stopped the work.
 
+    Other processes may work in the same folder, on the same table or another one: they share the jobs.
+
     Args:
         request: What to reproduce, and with what.
         paper: At the paper's scale, where data and models come from.
-        on_job: Called with a line before each job that is not done yet.
+        on_job: Called with a line before each job that this process does, and before it waits for other processes.
     """
     check_writable(request.out)
-    with keep_folder(request.out, f"{request.out}: another process is reproducing a table there"):
+    if process_count() > 1:
+        raise InputError("a launcher cannot share the jobs of a table: start the command itself several times")
+    with open_results(request.out):
         spent: list[Spent] = []
         if request.scale == "paper":
             jobs = _paper_jobs(request, paper or PaperSource({}, {}))
-            if not _run(jobs, on_job):
+            if not share_jobs(request.out, jobs, on_job):
                 return None
             request = _with_paper(request, jobs)
             spent = [one for job in jobs for one in job.spent()]
         plan = make_plan(request)
-        if not _run(plan.jobs, on_job):
+        if not share_jobs(request.out, plan.jobs, on_job):
             return None
-        parts = [_score(request, plan, part) for part in plan.parts]
-        spent += [one for job in plan.jobs for one in job.spent()]
-        report = Report(plan.table, request.scale, parts, spent, plan.notes)
-        report.write(request.out)
+        lock = lock_of(request.out, request.out / request.table)
+        with wait_for_lock(lock, lambda: on_job("waiting for another process, which scores this table")):
+            parts = [_score(request, plan, part) for part in plan.parts]
+            spent += [one for job in plan.jobs for one in job.spent()]
+            report = Report(plan.table, request.scale, parts, spent, plan.notes)
+            report.write(request.out)
         return report
 
 
@@ -61,6 +70,8 @@ class JobState:
 
     title: str
     done: bool
+    under_way: bool
+    """Whether a process is on it."""
     estimate: float | None
     """Seconds, from jobs of the same kind that are done; None if none is."""
 
@@ -72,30 +83,23 @@ def preview(request: Request, paper: PaperSource | None = None) -> list[JobState
         paper_work = _paper_jobs(request, paper or PaperSource({}, {}))
         jobs = paper_work
         if not all(job.done for job in paper_work):
-            return [JobState(job.title, job.done, None) for job in jobs]
+            return [_state(request, job, {}) for job in jobs]
         request = _with_paper(request, paper_work)
     jobs = [*jobs, *make_plan(request).jobs]
     rates = _rates(jobs)
-    return [JobState(job.title, job.done, None if job.done else _estimate(job, rates)) for job in jobs]
+    return [_state(request, job, rates) for job in jobs]
 
 
-def _run(jobs: Sequence[Job], on_job: Callable[[str], None]) -> bool:
-    """Do what is missing; False if a signal stopped it."""
-    for number, job in enumerate(jobs, start=1):
-        if job.done:
-            continue
-        on_job(f"{number} of {len(jobs)}: {job.title}")
-        if not job.run():
-            return False
-    return True
+def _state(request: Request, job: Job, rates: Mapping[str, float]) -> JobState:
+    done = job.done
+    estimate = None if done or job.kind not in rates else rates[job.kind] * job.amount
+    return JobState(job.title, done, not done and under_way(request.out, job), estimate)
 
 
 def _score(request: Request, plan: Plan, part: PlannedPart) -> PartScore:
     systems = []
     for planned in part.systems:
-        cell = planned.job.cell()
-        assert cell is not None
-        systems.append(System(planned.row, planned.seed, planned.learned, cell))
+        systems.append(System(planned.row, planned.seed, planned.learned, planned.job.result()))
     table = plan.table
     return score_part(
         request.out, part.data, part.part, part.rule, systems, plan.heuristics, table.metrics, request.samples
@@ -125,7 +129,3 @@ def _rates(jobs: Sequence[Job]) -> dict[str, float]:
         if amount:
             rates[kind] = sum(one.seconds for one in spent) / amount
     return rates
-
-
-def _estimate(job: Job, rates: Mapping[str, float]) -> float | None:
-    return rates[job.kind] * job.amount if job.kind in rates else None

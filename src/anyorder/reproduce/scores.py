@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from typing import Any
 from anyorder import __version__, progress
 from anyorder.analysis.analyze import analyze
 from anyorder.evaluation.evaluate import evaluate
+from anyorder.files.locks import wait_for_lock
 from anyorder.files.records import read_json
 from anyorder.reproduce.cells import CellFiles, plain_name, write_whole_json
 from anyorder.reproduce.evaluation_sets import EvaluationSet
+from anyorder.reproduce.sharing import lock_of
 from anyorder.reproduce.tables import BASELINE, Part
 
 SIGNIFICANT = 0.05
@@ -184,13 +186,14 @@ def _evaluate(
 ) -> dict[str, Any]:
     """`evaluate`, from disk where it was computed before."""
     file = _cache_file(results, "bleu", data, part, rule, systems, [*against, samples])
-    if not file.exists():
+
+    def compute() -> dict[str, Any]:
         trajectories = {system.name: system.cell.select(rows) for system in systems}
         references = [data.references[row] for row in rows]
         with progress.bar(f"scoring {data.direction} {part.text}, {rule}"):
-            found = evaluate(trajectories, references, data.scorer(), against, samples=samples)
-        write_whole_json(file, found.as_json())
-    return read_json(file)
+            return evaluate(trajectories, references, data.scorer(), against, samples=samples).as_json()
+
+    return _compute_once(results, file, compute)
 
 
 def _analyze(
@@ -207,15 +210,25 @@ def _analyze(
         return {}
     tagger = "auto" if any(metric.startswith("constituent") for metric in metrics) else "none"
     file = _cache_file(results, "orders", data, part, rule, systems, [tagger, *metrics])
-    if not file.exists():
+
+    def compute() -> dict[str, Any]:
         trajectories = {system.name: system.cell.select(rows) for system in systems}
         with progress.bar(f"measuring {data.direction} {part.text}, {rule}"):
             found = analyze(trajectories, tagger=tagger, samples=ANALYSIS_SAMPLES, null_samples=1)
-        values = {
+        return {
             system.name: {name: _finite(system.metrics[name].value) for name in metrics if name in system.metrics}
             for system in found.systems
         }
-        write_whole_json(file, values)
+
+    return _compute_once(results, file, compute)
+
+
+def _compute_once(results: Path, file: Path, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a file holds, which the first process that needs it computes. Two tables may need the same one."""
+    if not file.exists():
+        with wait_for_lock(lock_of(results, file)):
+            if not file.exists():
+                write_whole_json(file, compute())
     return read_json(file)
 
 

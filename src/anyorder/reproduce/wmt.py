@@ -102,7 +102,7 @@ def paper_jobs(
     run = replace(MASKED_TRANSLATION, steps=steps or MASKED_TRANSLATION.steps)
     return [
         WmtJob(
-            results / "paper" / pair,
+            results,
             pair,
             replace(
                 PAIRS[pair],
@@ -120,12 +120,17 @@ def paper_jobs(
 class WmtJob(Job):
     """Text, store and masked translation model of one pair of languages."""
 
-    folder: Path
+    results: Path
     pair: str
     source: WmtPair
     run_config: TextTrainConfig
     device: torch.device
     kind = "train"
+    needs = ()
+
+    @property
+    def folder(self) -> Path:
+        return self.results / "paper" / self.pair
 
     @property
     def text(self) -> Path:
