@@ -39,6 +39,7 @@ SECONDS = 20.0
 HEALTH_EVERY = 250
 TEXTS = [source for source, _ in toy_pairs(40, seed=5)]
 ORDERS = ["learned", "margin", "max-prob", "entropy", "easy-first", "least-to-most", "left-to-right", "outer-in"]
+REVISIONS = ["none", "none", "mask-predict:2", "p2:2", "gibbs", "refine:2", "remdm:3"]
 NUMBERS = [0, -1, 1, 2, 3, 61, 62, 63, 101, 2**31, 2**63, 10**30, -(10**30), 10**99, 10**200, 0.5, -0.0, 1e-320, 1e308]
 STRINGS = [
     "", " ", "\x00", "\ud800", "\udfff\ud800", "\u2028", "\u202e", "\ufeff", "a\nb", "null", "NaN", "²", "٣",
@@ -70,7 +71,7 @@ METHODS = [
 ]  # fmt: skip
 VERSIONS = ["HTTP/1.0", "HTTP/2.0", "HTTP/0.9", "HTTP/9.9", "HTP", ""]
 PATHS = [
-    "/", "/api/models", "/api/translate", "/api/step", "/api/infill", "/api/solve", "/api/puzzle",
+    "/", "/api/models", "/api/translate", "/api/step", "/api/infill", "/api/solve", "/api/puzzle", "/api/check",
     "/api/docs", "/api/openapi.json", "/favicon.ico",
     "/docs", "//", "/.", "/api/../api/models", "/api/models/", "/%61pi/models", "/api%2Fmodels", "/%", "/%zz",
     "/%00", "/%ff%fe", "/%c0%af", "/%u0041", "*", "http://localhost/api/models", "http://evil.example/", "?",
@@ -152,7 +153,7 @@ def _odd_head(draw: random.Random) -> bytes:
     """A request with odd methods, paths, hosts and headers."""
     usual = draw.random() < 0.5
     method = draw.choice(METHODS[:2] if usual else METHODS)
-    path = draw.choice(PATHS[:9] if usual else PATHS)
+    path = draw.choice(PATHS[:10] if usual else PATHS)
     version = "HTTP/1.1" if draw.random() < 0.8 else draw.choice(VERSIONS)
     lines = [f"{method} {path} {version}"]
     if draw.random() < 0.9:
@@ -193,7 +194,12 @@ KINDS: dict[str, Callable[[random.Random], bytes]] = {
 
 
 def _query(draw: random.Random) -> tuple[str, dict[str, Any]]:
-    return draw.choice([_translation, _translation, _infilling, _puzzle])(draw)
+    return draw.choice([_translation, _translation, _infilling, _puzzle, _check])(draw)
+
+
+def _check(draw: random.Random) -> tuple[str, dict[str, Any]]:
+    query = {"model": draw.choice([MASKED, PUZZLES]), "schedule": "cosine:4", "revision": draw.choice(REVISIONS)}
+    return "/api/check", query
 
 
 def _infilling(draw: random.Random) -> tuple[str, dict[str, Any]]:
@@ -212,7 +218,8 @@ def _puzzle(draw: random.Random) -> tuple[str, dict[str, Any]]:
 def _decoding(draw: random.Random, path: str, query: dict[str, Any], masked: list[int]) -> tuple[str, dict[str, Any]]:
     """Of a model that does not translate."""
     if draw.random() < 0.5:
-        return path, {**query, "orders": draw.sample(ORDERS[1:], draw.randint(1, 2)), "schedule": "one"}
+        orders, revision = draw.sample(ORDERS[1:], draw.randint(1, 2)), draw.choice(REVISIONS)
+        return path, {**query, "orders": orders, "schedule": "one", "revision": revision}
     filled = [{"position": position} for position in draw.sample(masked, draw.randint(0, len(masked)))]
     return "/api/step", {**query, "filled": filled, "order": draw.choice(ORDERS[1:]), "top_k": 3}
 

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from anyorder.app.limits import Limits
 from anyorder.app.middleware import RefusedError
 from anyorder.app.server import create_app
 from anyorder.decoding.lengths import DEFAULT_LENGTH
+from anyorder.decoding.schedules import make_schedule
 from anyorder.evaluation.bleu import sentence_bleu
 from anyorder.translator import Translator, load
 from tests.conftest import toy_pairs
@@ -71,9 +73,78 @@ def test_models(client: TestClient) -> None:
     assert "learned" not in info["orders_of"]["en-de"]
     assert info["lengths"] == [DEFAULT_LENGTH, "predicted"]
     assert info["longest"] == 62
-    assert response["schedules"][0] == "one"
-    for schedule in response["schedules"]:
-        assert translate(client, schedule=schedule, length=3).status_code == 200
+
+
+def test_what_is_offered(client: TestClient, translator: Translator) -> None:
+    """Every name is one that the library knows, with a label that differs from the others; the default is first."""
+    [info] = client.get("/api/models").json()["models"]
+    for field, default in (("schedule", "one"), ("revision", "none")):
+        offered = info[f"{field}s"]
+        assert offered[0]["name"] == default
+        assert len({choice["name"] for choice in offered}) == len({choice["label"] for choice in offered})
+        for choice in offered:
+            [run] = translate(client, length=3, **{field: choice["name"]}).json()["runs"]
+            assert (
+                f"|{field}:{make_schedule(choice['name']).name if field == 'schedule' else choice['name']}|"
+                in run["signature"]
+            )
+    usual = {choice["name"]: choice["usual_schedule"] for choice in info["revisions"]}
+    assert usual == {"none": "one", "mask-predict:4": "steps:1", "p2:4": "steps:1", "gibbs": "one"}
+    groups = [choice["group"] for choice in info["schedules"]]
+    assert groups == sorted(groups, key=groups.index)  # those of a group stand together
+
+
+@pytest.mark.parametrize("revision", ["mask-predict:4", "p2:2", "gibbs"])
+@pytest.mark.parametrize("schedule", ["auto", "2"])
+def test_revisions_are_the_library_s(client: TestClient, translator: Translator, revision: str, schedule: str) -> None:
+    [run] = translate(client, revision=revision, schedule=schedule, length=6).json()["runs"]
+    [trajectory] = translator.translate(TEXT, "de-en", "margin", schedule=schedule, revision=revision, length="fixed:6")
+    assert trajectory.writes is not None
+    assert run.pop("writes") == [asdict(write) for write in trajectory.writes]
+    assert run.pop("bleu") is None
+    assert run == {name: getattr(trajectory, name) for name in run}
+    assert len(trajectory.writes) > 6
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"schedule": "linear:6"}, {"schedule": "T steps; after step t, n (1 - t/T) of n positions are masked."}),
+        ({"schedule": 3}, {"schedule": "3 positions a step."}),
+        ({"schedule": " one "}, {"schedule": "One position a step."}),
+        ({"schedule": "auto"}, {"schedule": "One position a step."}),
+        ({"revision": "none"}, {"revision": "What is filled stays.", "usual_schedule": "one"}),
+        ({}, {}),
+    ],
+)
+def test_a_name_is_checked(client: TestClient, query: dict[str, object], expected: dict[str, str]) -> None:
+    response = client.post("/api/check", json={"model": "small", **query}).json()
+    assert response == {"schedule": None, "revision": None, "usual_schedule": None, **expected}
+
+
+def test_auto_is_the_schedule_of_the_revision(client: TestClient) -> None:
+    query = {"model": "small", "schedule": "auto", "revision": "remdm:7,0.2"}
+    response = client.post("/api/check", json=query).json()
+    assert response["usual_schedule"] == "linear:7"
+    assert response["schedule"] == "T steps; after step t, n (1 - t/T) of n positions are masked."
+    assert response["revision"].startswith("After step t of T, tokens of earlier steps at random")
+
+
+WRONG_NAMES = [
+    ({"schedule": "cosin:8"}, "unknown schedule 'cosin': did you mean 'cosine'?"),
+    ({"schedule": "blocks:8+blocks:2"}, "schedule 'blocks:8+blocks:2': there are no blocks inside blocks"),
+    ({"schedule": 63}, "schedule 63: expected at most 62 positions a step"),
+    ({"revision": "gibs"}, "unknown revision 'gibs': did you mean 'gibbs'?"),
+    ({"revision": "p2:4,-1"}, "revision 'p2:4,-1': eta -1"),
+    ({"revision": "gibbs:11"}, "revision gibbs:11: may take 744 steps; at most 682 are made here"),
+    ({"revision": 4}, "revision: "),
+]
+
+
+@pytest.mark.parametrize(("names", "expected"), WRONG_NAMES)
+def test_wrong_names(client: TestClient, names: dict[str, object], expected: str) -> None:
+    check_error(client.post("/api/check", json={"model": "small", **names}), 422, expected)
+    check_error(translate(client, **names), 422, expected)
 
 
 @pytest.mark.parametrize("length", ["predicted", "candidates:4", 9])
@@ -327,7 +398,7 @@ def test_other_paths(client: TestClient) -> None:
 
 def test_the_api_describes_itself(client: TestClient) -> None:
     schema = client.get("/api/openapi.json").json()
-    posts = {f"/api/{name}" for name in ("translate", "infill", "solve", "puzzle", "step")}
+    posts = {f"/api/{name}" for name in ("check", "translate", "infill", "solve", "puzzle", "step")}
     assert set(schema["paths"]) == {"/api/models", *posts}
     for path in posts:
         responses = schema["paths"][path]["post"]["responses"]

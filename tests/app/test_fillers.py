@@ -82,6 +82,28 @@ def test_infilling_is_the_library_s(client: TestClient, filler: Filler, schedule
     assert runs[0]["positions"] == [1, 3, 4]
 
 
+def test_revisions_are_the_library_s(client: TestClient, filler: Filler) -> None:
+    [run] = infill(client, revision="mask-predict:3").json()["runs"]
+    [trajectory] = filler.fill(TEXT, "margin", revision="mask-predict:3")
+    assert (run["tokens"], run["steps"], run["signature"]) == (
+        trajectory.tokens,
+        trajectory.steps,
+        trajectory.signature,
+    )
+    assert [write["position"] for write in run["writes"][:3]] == [1, 3, 4]  # on the canvas, as `positions`
+    [answer] = solve(client, revision="gibbs", reference=SOLUTION).json()["runs"]
+    assert len(answer["writes"]) == 2 * len(EMPTY)
+    assert {write["position"] for write in answer["writes"]} == set(EMPTY)
+
+
+def test_schedules_fit_the_kind_of_model(client: TestClient) -> None:
+    for info, size in zip(client.get("/api/models").json()["models"], (8, 4, 8), strict=True):
+        names = [choice["name"] for choice in info["schedules"]]
+        assert {f"steps:{size}", f"cosine:{size}", f"blocks:{size}", f"blocks:{size}+threshold:0.7"} < set(names)
+        for name in names:
+            assert post(client, "check", model=info["name"], schedule=name).status_code == 200
+
+
 def test_puzzles_are_solved_and_judged(client: TestClient) -> None:
     orders = ["margin", "uniform", "left-to-right"]
     for seed in range(3):

@@ -258,7 +258,7 @@ def test_an_example_fills_up_at_the_start(chromium: Any, origin: str) -> None:
         assert tab.locator(".views h3").all_text_contents() == ["learned", "max-prob", "left-to-right", "outer-in"]
         assert tab.locator(".views dt", has_text="BLEU").count() == 4
         assert tab.get_by_label("Length").first.input_value() == "candidates:4"
-        assert tab.get_by_label("Schedule").input_value() == "one"
+        assert tab.get_by_label("Schedule", exact=True).input_value() == "one"
         assert tab.evaluate("scrollY") == 0
         wait_for_results(tab)
         tab.get_by_label("Direction").select_option("en-de")  # the example follows the language
@@ -277,7 +277,7 @@ def test_an_example_fills_up_at_the_start(chromium: Any, origin: str) -> None:
 def test_stride_schedule_and_reference(tab: Any, folder: Path) -> None:
     tab.get_by_label("Reference").fill("The dog sees the house.")
     tab.get_by_label("Stride of outer-in").fill("2")
-    tab.get_by_label("Schedule").select_option("2")
+    tab.get_by_label("Schedule", exact=True).select_option("2")
     translate(tab, TEXT, 7, ("outer-in", "margin"))
     assert tab.locator(".views h3").all_text_contents() == ["outer-in:stride=2", "margin"]
     tab.locator("h1").click()
@@ -308,6 +308,74 @@ def test_stride_schedule_and_reference(tab: Any, folder: Path) -> None:
     translate(tab, TEXT, 7, ("outer-in",))
     assert tab.locator(".views h3").all_text_contents() == ["outer-in", "by hand"]
     assert tab.locator(".views dt", has_text="BLEU").count() == 0
+
+
+def test_any_schedule_and_a_revision(tab: Any, folder: Path) -> None:
+    """Offered by name, or typed and checked by the server; a link keeps them, and a revision is seen step by step."""
+    schedule, other = tab.get_by_label("Schedule", exact=True), tab.get_by_label("Another schedule")
+    groups = schedule.locator("optgroup").evaluate_all("all => all.map(group => group.label)")
+    assert groups == ["So many at once", "So many steps", "Where the model is confident", "Block by block"]
+    assert schedule.locator("option[value='cosine:8']").text_content() == "cosine:8 – eight steps, small ones first"
+    assert not other.is_visible()
+    schedule.select_option("other")
+    assert other.evaluate("input => input === document.activeElement")
+    tab.keyboard.type("cosin:3")
+    tab.keyboard.press("Control+Enter")  # nothing is decoded
+    note = tab.locator("#schedule-note.wrong")
+    note.wait_for()
+    assert note.text_content().startswith("unknown schedule 'cosin': did you mean 'cosine'?")
+    assert (other.get_attribute("aria-invalid"), other.get_attribute("aria-describedby")) == ("true", "schedule-note")
+    assert tab.locator(".error").text_content() == ""
+    assert ["status of 422" in line for line in tab.messages] == [True]
+    tab.messages.clear()
+    tab.set_viewport_size({"width": 360, "height": 740})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+    assert tab.evaluate(NAMES) == []
+    tab.set_viewport_size({"width": 1280, "height": 720})
+    other.fill("linear:3")
+    assert tab.locator("#schedule-note").text_content() == ""
+    translate(tab, TEXT, 6, ("margin",))
+    assert tab.locator("#schedule-note").text_content().startswith("T steps; after step t")
+    assert link_parameters(tab)["schedule"] == ["linear:3"]
+    tab.locator("output.count", has_text="3 / 3").wait_for()
+
+    tab.emulate_media(reduced_motion="reduce")
+    tab.get_by_label("Revision", exact=True).select_option("mask-predict:4")
+    assert other.input_value() == "linear:3"  # the reader's own choice stays
+    tab.get_by_label("Revision", exact=True).select_option("none")
+    schedule.select_option("one")
+    tab.get_by_label("Revision", exact=True).select_option("mask-predict:4")
+    assert schedule.input_value() == "steps:1"
+    assert tab.locator("#schedule-note").text_content() == "as mask-predict:4 was published"
+    translate(tab, "Ein Hund und das Haus.", 6, ("margin",))
+    [trajectory] = load(folder, "cpu").translate(
+        "Ein Hund und das Haus.", "de-en", "margin", revision="mask-predict:4", length="fixed:6"
+    )
+    assert trajectory.writes is not None
+    link = link_parameters(tab)
+    assert (link["schedule"], link["revision"]) == (["steps:1"], ["mask-predict:4"])
+    tab.reload()
+    wait_for_results(tab)
+    assert link_parameters(tab) == link
+    assert tab.get_by_label("Revision", exact=True).input_value() == "mask-predict:4"
+    view = tab.locator(".views .fill")
+    shown = "view => [...view.querySelectorAll('.token')].map(t => [t.firstChild.textContent, t.lastChild.textContent])"
+    tab.locator("h1").click()
+    for now in (4, 3, 2, 1):
+        newest = {write.position: write for write in trajectory.writes if write.step <= now}
+        expected = [[newest[i].token.removesuffix("@@"), str(newest[i].step)] for i in range(6)]
+        assert view.evaluate(shown) == expected
+        assert view.locator(".again").count() == sum(write.step > 1 for write in newest.values())
+        tab.keyboard.press("ArrowLeft")
+    assert counts(tab) == [0]
+    tab.get_by_label("Revision", exact=True).select_option("none")
+    assert schedule.input_value() == "one"
+    tab.get_by_label("Revision", exact=True).select_option("other")
+    tab.keyboard.type("refine:2")
+    with tab.expect_request("**/api/translate") as sent:
+        tab.keyboard.press("Control+Enter")
+    assert (sent.value.post_data_json["schedule"], sent.value.post_data_json["revision"]) == ("steps:1", "refine:2")
+    wait_for_results(tab)
 
 
 def test_the_word_is_chosen_by_hand_too(tab: Any, chromium: Any, origin: str) -> None:
@@ -381,7 +449,7 @@ def test_old_links_and_links_with_every_field(chromium: Any, origin: str) -> Non
             assert tab.url == f"{origin}/#{link}"
         assert tab.get_by_label("Stride of outer-in").input_value() == "3"
         assert tab.get_by_role("checkbox", name="outer-in", exact=True).is_checked()
-        assert tab.get_by_label("Schedule").input_value() == "threshold:0.3"
+        assert tab.get_by_label("Another schedule").input_value() == "threshold:0.3"
         assert tab.get_by_label("Reference").input_value() == "A dog"
         assert blank(tab, 0).locator(".word").text_content() == "dog"
 

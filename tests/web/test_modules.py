@@ -1,10 +1,12 @@
 """Single modules of the page in a real browser."""
 
 import random
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
+from anyorder.decoding.trajectory import Write
 from anyorder.report.plots import color_scale
 from anyorder.report.terminal import trace
 from anyorder.web.bundle import bundle, read_page_file
@@ -58,14 +60,14 @@ def test_links_can_be_read_back(tab: Any) -> None:
     tab.goto("about:blank")
     query = {
         "text": "Ümläute & <b>%23#?</b>", "model": "de-en", "direction": "de-en", "length": "7", "schedule": "threshold:0.9",
-        "reference": "a & b", "orders": ["outer-in:stride=2", "easy-first:logp=1,negent=0.9"],
+        "revision": "mask-predict:4", "reference": "a & b", "orders": ["outer-in:stride=2", "easy-first:logp=1,negent=0.9"],
     }  # fmt: skip
     fills = [{"position": 4, "token": None}, {"position": 0, "token": "a:b@@"}, {"position": 2, "token": "&"}]
     by_hand = {"size": 5, "advice": "margin", "fills": fills}
     script = "([script, query, byHand]) => { const m = (0, eval)(`{${script}}`); return m.fromHash('#' + m.toHash(query, byHand)); }"
     link = bundle("link.js") + "module_link"
     assert tab.evaluate(script, [link, query, by_hand]) == {"query": query, "byHand": by_hand}
-    plain = {**query, "schedule": "one", "reference": ""}
+    plain = {**query, "schedule": "one", "revision": "none", "reference": ""}
     assert tab.evaluate(script, [link, plain, None]) == {"query": plain, "byHand": None}
     assert tab.evaluate("([script, hash]) => (0, eval)(`{${script}}`).fromHash(hash)", [link, "#length=4"]) is None
 
@@ -144,6 +146,42 @@ def test_the_fill_view_alone_shows_a_run_under_way(tab: Any) -> None:
     assert tab.locator(".token.on").count() == 1
     tab.evaluate("view.destroy()")
     assert tab.locator(".fill").count() == 0
+
+
+def test_the_fill_view_shows_positions_that_are_written_again(tab: Any) -> None:
+    """A revision: every step shows the newest writes, in the terminal's notation too."""
+    tab.goto("about:blank")
+    tab.add_style_tag(content=read_page_file("style.css"))
+    writes = [
+        Write(0, 1, "the", -0.1), Write(1, 1, "cat", -2.0), Write(2, 1, "see", -1.5), Write(1, 2, "wolf", -0.7),
+        Write(2, 3, "sees", -0.2), Write(1, 3, "dog", -0.3),
+    ]  # fmt: skip
+    run = replace(trajectory("margin", ["the", "dog", "sees"], [1, 3, 3]), writes=writes)
+    shown = {"tokens": run.tokens, "steps": run.steps, "logprobs": [-0.1, -0.3, -0.2], "order": "margin"}
+    script = "([script, run]) => { window.view = (0, eval)(`{${script}}`).fillView(document.body, run); }"
+    tab.evaluate(script, [bundle("fill.js") + "module_fill", {**shown, "writes": [asdict(write) for write in writes]}])
+    words = {0: ["", "", ""], 1: ["the", "cat", "see"], 2: ["the", "wolf", "see"], 3: ["the", "dog", "sees"]}
+    width = tab.locator(".token").nth(1).bounding_box()["width"]
+    for step in (3, 2, 1, 0, 2, 3):
+        tab.evaluate(f"view.show({step})")
+        assert [word if tab.locator(".token").nth(i).evaluate("token => token.matches('.on')") else "" for i, word in
+                enumerate(tab.locator(".word").all_text_contents())] == words[step]  # fmt: skip
+        if step:
+            assert tab.locator(".fill-brackets").text_content() == trace(run)[step - 1].split("  ", 1)[1]
+        assert tab.locator(".arcs circle:not(.off)").count() == sum(write.step <= step for write in writes)
+        assert tab.locator(".token").nth(1).bounding_box()["width"] == width
+    assert tab.locator(".token.again").count() == tab.locator(".token.now").count() == 2
+    token = tab.locator(".token").nth(1)
+    assert token.get_attribute("aria-label") == "dog, position 2, step 3, written again, was wolf"
+    token.hover()
+    assert tab.locator(".tip dt").all_text_contents() == [
+        "token", "position", "step", "probability", "before, step 1", "before, step 2",
+    ]  # fmt: skip
+    tab.evaluate("view.show(2)")
+    token.click()  # goes to the step of what is shown
+    assert tab.evaluate("view.step") == 2
+    tab.evaluate("view.set({color: 'probability'})")
+    assert token.get_attribute("aria-label") == "wolf, position 2, step 2, written again, was cat"
 
 
 def test_the_fill_view_marks_given_tokens_and_selects_them(tab: Any) -> None:

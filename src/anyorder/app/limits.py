@@ -6,6 +6,8 @@ MAX_CHARACTERS = 400
 """Characters of a source sentence, and of a reference."""
 MAX_ORDERS = 6
 """Orders in one request."""
+MAX_PASSES = 11
+"""How often a revision may write every position."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,16 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from anyorder.app import schemas
+from anyorder.app.choices import (
+    REVISION_CHOICES,
+    describe_revision,
+    describe_schedule,
+    schedule_choices,
+    usual_schedule,
+)
 from anyorder.app.middleware import RefusedError
 from anyorder.app.served_models import ServedModel, ServedPuzzles, ServedTranslator
+from anyorder.decoding.config import AUTO
 from anyorder.decoding.stepper import StepState
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
@@ -44,8 +52,24 @@ def model_info(served: ServedModel) -> schemas.ModelInfo:
         name=served.name,
         kind=served.kind,
         orders=[*learned, *(name for name in names if name not in learned)],
+        schedules=[schemas.ScheduleChoice.model_validate(choice) for choice in schedule_choices(served.kind)],
+        revisions=[
+            schemas.RevisionChoice(name=choice.name, label=choice.label, usual_schedule=usual_schedule(choice.name))
+            for choice in REVISION_CHOICES
+        ],
         longest=served.model.max_length,
         **info,
+    )
+
+
+def check_response(served: ServedModel, schedule: str | int | None, revision: str | None) -> schemas.CheckResponse:
+    """What the named ones do; an `InputError` if the model cannot be decoded so."""
+    usual = None if revision is None else usual_schedule(served.revision(revision))
+    name = None if schedule is None else served.schedule(schedule)
+    return schemas.CheckResponse(
+        schedule=None if name is None else describe_schedule((usual or "one") if name == AUTO else name),
+        revision=None if revision is None else describe_revision(revision.strip()),
+        usual_schedule=usual,
     )
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StringConstraints
 
 from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS
+from anyorder.decoding.config import AUTO
 from anyorder.decoding.lengths import DEFAULT_LENGTH
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
@@ -31,7 +32,12 @@ class DecodingQuery(Query):
 
     orders: Orders = Field(description="Orders of the model, with options if wanted: outer-in:stride=2.")
     schedule: StrictInt | Name = Field(
-        "one", description="How many positions a step fills: one, a number, or threshold:0.9."
+        AUTO,
+        description="How many positions a step fills: one, a number, cosine:8, threshold:0.9, ...; auto is the "
+        "schedule that the revision was published with, and one without a revision.",
+    )
+    revision: Name = Field(
+        "none", description="What is masked and written again after a step: none, mask-predict:4, gibbs, ..."
     )
 
 
@@ -82,6 +88,35 @@ class StepQuery(Query):
     top_k: int = Field(5, strict=True, ge=1, le=100, description="Number of candidates at each masked position.")
 
 
+class CheckQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    model: Name = Field(description="A model of /api/models.")
+    schedule: StrictInt | Name | None = Field(None, description="The name of a schedule.")
+    revision: Name | None = Field(None, description="The name of a revision.")
+
+
+class CheckResponse(BaseModel):
+    schedule: str | None = Field(description="What the schedule does; null if none was named.")
+    revision: str | None = Field(description="What the revision does; null if none was named.")
+    usual_schedule: str | None = Field(description="The schedule that the revision was published with.")
+
+
+class Choice(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    name: str
+    label: str = Field(description="What it does, in a few words.")
+
+
+class ScheduleChoice(Choice):
+    group: str = Field(description="The heading of those that belong together.")
+
+
+class RevisionChoice(Choice):
+    usual_schedule: str = Field(description="The schedule that it was published with.")
+
+
 class Grid(BaseModel):
     columns: int
     rows: int
@@ -103,15 +138,25 @@ class ModelInfo(BaseModel):
         description="Rules that find the target's length, the default first; a number is always possible. Empty for "
         "other models."
     )
+    schedules: list[ScheduleChoice] = Field(description="Schedules to offer, the default first; others are possible.")
+    revisions: list[RevisionChoice] = Field(description="Revisions to offer, the default first; others are possible.")
     longest: int = Field(description="Largest number of tokens of a text; for a translation, of source and target.")
     grid: Grid | None = Field(description="What a puzzle looks like; null for other models.")
 
 
 class ModelList(BaseModel):
     models: list[ModelInfo]
-    schedules: list[str] = Field(description="Schedules to offer; other numbers are possible.")
     characters: int = Field(description="Largest number of characters of a text.")
     most_orders: int = Field(description="Largest number of orders in one request.")
+
+
+class Write(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    position: int = Field(description="From 0.")
+    step: int = Field(description="From 1.")
+    token: str
+    logprob: float = Field(description="The model's log-probability of the token when it was written.")
 
 
 class Run(BaseModel):
@@ -121,6 +166,9 @@ class Run(BaseModel):
     steps: list[int] = Field(description="The step, from 1, at which each was filled in.")
     logprobs: list[float] = Field(description="The model's log-probability of each token when it was filled in.")
     length: int = Field(description="Number of tokens that were filled in.")
+    writes: list[Write] | None = Field(
+        description="With a revision, every write in order. `tokens`, `steps` and `logprobs` are those of the last."
+    )
     signature: str = Field(description="All settings that decide the result.")
 
 

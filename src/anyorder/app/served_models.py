@@ -7,14 +7,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from anyorder.app.batching import Task
-from anyorder.app.limits import MAX_CHARACTERS
-from anyorder.decoding.config import DecodingConfig
+from anyorder.app.choices import Kind
+from anyorder.app.limits import MAX_CHARACTERS, MAX_PASSES
+from anyorder.decoding.config import AUTO, DecodingConfig
 from anyorder.decoding.lengths import DEFAULT_LENGTH
+from anyorder.decoding.revision import make_revision
+from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.sentence import Sentence
 from anyorder.decoding.stepper import StepCache
 from anyorder.decoding.trajectory import Trajectory
@@ -31,10 +34,16 @@ from anyorder.tasks.canvases import CellTokens
 from anyorder.tasks.puzzles import PuzzleSet
 from anyorder.translator import Translator, sentence_key
 
-Kind = Literal["translation", "infill", "puzzle"]
 LEARNED = "learned"
-SCHEDULES = ["one", "2", "4", "8", "threshold:0.9", "threshold:0.5"]
-"""What the page offers; others are possible."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a text is decoded, by the names that a request has."""
+
+    orders: Sequence[str]
+    schedule: str | int = AUTO
+    revision: str = "none"
 
 
 class ServedModel(ABC):
@@ -76,7 +85,27 @@ class ServedModel(ABC):
         name, longest = str(requested).strip(), self.model.max_length
         if name.isdecimal() and int(name) > longest:
             raise InputError(f"{name}: expected at most {longest} positions a step", "schedule")
+        if name != AUTO:
+            make_schedule(name)
         return name
+
+    def revision(self, requested: str) -> str:
+        """The name of a revision, as `DecodingConfig` takes it; it must not keep the server busy for long."""
+        name, most = requested.strip(), MAX_PASSES * self.model.max_length
+        steps = make_revision(name).last_step(self.model.max_length)
+        if steps > most:
+            raise InputError(f"{name}: may take {steps:,} steps; at most {most:,} are made here", "revision")
+        return name
+
+    def configs(self, settings: Settings, task: str, batch_tokens: int, length: str) -> list[DecodingConfig]:
+        """One for each order."""
+        config = DecodingConfig(
+            schedule=self.schedule(settings.schedule),
+            revision=self.revision(settings.revision),
+            length=length,
+            batch_tokens=batch_tokens,
+        )
+        return [replace(config, order=self.order(name, task)) for name in settings.orders]
 
     @abstractmethod
     def canvas(self, text: str, direction: str | None, length: int | None) -> Canvas:
@@ -129,21 +158,15 @@ class ServedTranslator(ServedModel):
         return self.model.blank_canvas(ids, length, direction, sentence_key(DecodingConfig().seed, ids, length))
 
     def tasks(
-        self,
-        text: str,
-        direction: str,
-        orders: Sequence[str],
-        schedule: str | int,
-        length: str | int,
-        batch_tokens: int,
+        self, text: str, direction: str, settings: Settings, length: str | int, batch_tokens: int
     ) -> list[Task[Sentence, Trajectory]]:
         """Translations in several orders.
 
         Sentences with the same direction and settings are decoded in one batch; none depends on the others.
         """
         sentence = Sentence(text, self.encode(text, direction))
-        config = DecodingConfig(schedule=self.schedule(schedule), length=self.length(length), batch_tokens=batch_tokens)
-        return [self._task(sentence, direction, replace(config, order=self.order(name, direction))) for name in orders]
+        configs = self.configs(settings, direction, batch_tokens, self.length(length))
+        return [self._task(sentence, direction, config) for config in configs]
 
     def _task(self, sentence: Sentence, direction: str, config: DecodingConfig) -> Task[Sentence, Trajectory]:
         bound = config.bind(self.model, direction)
@@ -174,14 +197,11 @@ class ServedFiller(ServedModel):
                 raise InputError("is given, but this model does not translate", field)
         return self.filler.canvas(self._masked(text))
 
-    def tasks(
-        self, text: str, orders: Sequence[str], schedule: str | int, batch_tokens: int
-    ) -> list[Task[str, Trajectory]]:
+    def tasks(self, text: str, settings: Settings, batch_tokens: int) -> list[Task[str, Trajectory]]:
         """The masks filled in several orders; texts with the same settings are filled in one batch."""
         cost = len(self.canvas(text).tokens)
         tasks = []
-        for name in orders:
-            config = DecodingConfig(self.order(name, INFILL), self.schedule(schedule), batch_tokens=batch_tokens)
+        for config in self.configs(settings, INFILL, batch_tokens, DEFAULT_LENGTH):
             key = self.name, str(config.bind(self.model, INFILL).signature)
             tasks.append(Task(partial(self._fill, config), text, key, cost))
         return tasks

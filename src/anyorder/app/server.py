@@ -25,6 +25,7 @@ from anyorder.app.model_registry import ModelRegistry
 from anyorder.app.responses import (
     ERROR_RESPONSES,
     add_error_handlers,
+    check_response,
     infill_response,
     model_info,
     solve_response,
@@ -32,6 +33,9 @@ from anyorder.app.responses import (
     translate_response,
 )
 from anyorder.app.schemas import (
+    CheckQuery,
+    CheckResponse,
+    DecodingQuery,
     InfillQuery,
     InfillResponse,
     ModelList,
@@ -44,7 +48,7 @@ from anyorder.app.schemas import (
     TranslateQuery,
     TranslateResponse,
 )
-from anyorder.app.served_models import SCHEDULES, ServedFiller, ServedModel, ServedPuzzles, ServedTranslator
+from anyorder.app.served_models import ServedFiller, ServedModel, ServedPuzzles, ServedTranslator, Settings
 from anyorder.decoding.stepper import Fill, StepState, check_fills, step
 from anyorder.web.bundle import page
 
@@ -96,7 +100,12 @@ def create_app(
     async def list_models() -> ModelList:
         """The models, and what may be requested of each."""
         infos = [model_info(served) for served in registry.models.values()]
-        return ModelList(models=infos, schedules=SCHEDULES, characters=MAX_CHARACTERS, most_orders=MAX_ORDERS)
+        return ModelList(models=infos, characters=MAX_CHARACTERS, most_orders=MAX_ORDERS)
+
+    @app.post("/api/check", responses=ERROR_RESPONSES)
+    async def check(query: CheckQuery) -> CheckResponse:
+        """Whether a schedule or a revision may be requested of a model, and what it does."""
+        return check_response(registry[query.model], query.schedule, query.revision)
 
     async def decode(request: Request, prepare: Callable[[], list[Task[Any, Result]]]) -> list[Result]:
         """The results of the tasks that a request is prepared into, off the event loop."""
@@ -107,7 +116,7 @@ def create_app(
         """Translate a sentence in several orders."""
         with queue.admit():
             served = registry.find(query.model, ServedTranslator)
-            settings = query.direction, query.orders, query.schedule, query.length, limits.batch_tokens
+            settings = query.direction, _settings(query), query.length, limits.batch_tokens
             runs = await decode(request, partial(served.tasks, query.text, *settings))
             return await asyncio.to_thread(translate_response, runs, query.reference)
 
@@ -116,8 +125,8 @@ def create_app(
         """Fill the masks of a text in several orders."""
         with queue.admit():
             served = registry.find(query.model, ServedFiller)
-            settings = query.orders, query.schedule, limits.batch_tokens
-            return infill_response(await decode(request, partial(served.tasks, query.text, *settings)))
+            prepare = partial(served.tasks, query.text, _settings(query), limits.batch_tokens)
+            return infill_response(await decode(request, prepare))
 
     @app.post("/api/solve", responses=ERROR_RESPONSES)
     async def solve(query: SolveQuery, request: Request) -> SolveResponse:
@@ -125,8 +134,7 @@ def create_app(
         with queue.admit():
             served = registry.find(query.model, ServedPuzzles)
             solution = served.read_solution(query.reference)
-            settings = query.orders, query.schedule, limits.batch_tokens
-            runs = await decode(request, partial(served.tasks, query.text, *settings))
+            runs = await decode(request, partial(served.tasks, query.text, _settings(query), limits.batch_tokens))
             return solve_response(runs, served, query.text, solution)
 
     @app.post("/api/puzzle", responses=ERROR_RESPONSES)
@@ -170,6 +178,10 @@ def create_app(
 def explorer_page() -> str:
     """The page; its sentences come from the API of the server that sends it."""
     return page("anyorder explore", entry="explorer.js", live=True)
+
+
+def _settings(query: DecodingQuery) -> Settings:
+    return Settings(query.orders, query.schedule, query.revision)
 
 
 def _step_task(served: ServedModel, query: StepQuery) -> Task[Callable[[], StepState], StepState]:

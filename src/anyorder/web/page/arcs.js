@@ -9,20 +9,22 @@ export function permutation(steps) {
   return filled.sort((a, b) => steps[a] - steps[b] || a - b);
 }
 
-/** A drawing of the jumps: `{node, draw(width), show(step)}`. `count` is the number of the last step. */
-export function arcs(steps, count) {
+/**
+ * A drawing of the jumps: `{node, draw(width), show(step)}`. `path` has every write, {position, step}, in order; `size` is the
+ * number of positions, and `count` that of the last step.
+ */
+export function arcs(path, size, count) {
   const node = svg("svg", { class: "arcs", role: "img", "aria-label": "Arcs of jumps between positions" });
-  const path = permutation(steps);
   let marks = []; // by step
   let current = count;
 
   function draw(width) {
-    const gap = (width - 16) / Math.max(1, steps.length - 1);
+    const gap = (width - 16) / Math.max(1, size - 1);
     const x = (i) => 8 + i * gap;
     let up = 0;
     let down = 0;
-    path.slice(1).forEach((to, k) => {
-      const jump = to - path[k];
+    path.slice(1).forEach(({ position }, k) => {
+      const jump = position - path[k].position;
       if (jump > 0) up = Math.max(up, jump);
       else down = Math.max(down, -jump);
     });
@@ -33,16 +35,16 @@ export function arcs(steps, count) {
     node.setAttribute("height", total);
     node.replaceChildren();
     marks = Array.from({ length: count + 1 }, () => []);
-    node.append(svg("line", { class: "axis", x1: x(0), x2: x(steps.length - 1), y1: axis, y2: axis }));
-    path.slice(1).forEach((to, k) => {
-      const from = path[k];
+    node.append(svg("line", { class: "axis", x1: x(0), x2: x(size - 1), y1: axis, y2: axis }));
+    path.slice(1).forEach(({ position: to, step }, k) => {
+      const from = path[k].position;
       const bend = 2 * height(Math.abs(to - from)) * (to > from ? -1 : 1);
       const [a, b] = [x(from), x(to)];
       const d = `M${a} ${axis}C${a + (b - a) * 0.15} ${axis + bend * 0.66} ${b - (b - a) * 0.15} ${axis + bend * 0.66} ${b} ${axis}`;
-      mark(svg("path", { d }), steps[to]);
+      mark(svg("path", { d }), step);
     });
     const radius = Math.max(1.8, Math.min(4, gap * 0.32));
-    for (const i of path) mark(svg("circle", { cx: x(i), cy: axis, r: radius }), steps[i]);
+    for (const { position, step } of path) mark(svg("circle", { cx: x(position), cy: axis, r: radius }), step);
     for (let step = current + 1; step <= count; step += 1) set(step, "off", true);
     set(current, "now", true);
   }

@@ -12,6 +12,7 @@ import { queryForm } from "./form.js";
 import { fromHash, hideToken, toHash } from "./link.js";
 import { player } from "./player.js";
 import { themeButton } from "./theme.js";
+import { changedCount, writesOf } from "./writes.js";
 
 hideToken();
 themeButton(document.getElementById("theme"));
@@ -90,10 +91,10 @@ function explorer(server) {
 
   /** Decodes in all orders at once and plays them. */
   async function decode({ play = true, scroll = true } = {}) {
+    showError(form.problem());
+    if (errorLine.textContent || !(await form.check())) return false;
     const query = form.query();
     const { kind, grid: cells } = form;
-    showError(form.problem());
-    if (errorLine.textContent) return false;
     controller.abort();
     controller = new AbortController();
     const { signal } = controller;
@@ -154,14 +155,17 @@ function explorer(server) {
     const metrics = [["log p", formatNumber(mean)], [shownQuery.direction ? "length" : "filled", String(run.length)]];
     if (run.bleu != null) metrics.unshift(["BLEU", formatNumber(run.bleu, 1)]);
     if (last !== run.length) metrics.push(["steps", String(last)]);
+    if (run.writes) metrics.push(["changed", String(changedCount(writesOf(run)))]);
     return { ...run, metrics };
   }
 
   /**
    * The model's candidates and the order's scores: at the step that is shown, or before a token was written. Where several
-   * positions were filled at once, filling them one after another would write other tokens, so the tokens are sent too.
+   * positions were filled at once, filling them one after another would write other tokens, so the tokens are sent too. With a
+   * revision nothing says what was masked at a step, so there are none.
    */
   async function candidatesAt(run, i, view) {
+    if (run.writes) return null;
     const masked = run.steps[i] > view.step;
     const step = masked ? view.step : run.steps[i] - 1;
     const order = permutation(run.steps);

@@ -15,6 +15,8 @@
 //   steps:    [int | null],      the step, from 1, at which each position was filled; null where masked, and where the
 //                                token was given with the canvas
 //   logprobs: [float | null]?,   the log-probability of each token when it was filled
+//   writes:   [{position, step, token, logprob}]?,   every write, where positions were written more than once; tokens, steps
+//                                and logprobs are those of the last ones
 //   given:    [bool]?,           true where the user chose the token; marked
 //   order:    string?,           heading
 //   label:    string?,           accessible name where there is no heading
@@ -45,6 +47,9 @@ import { bracketed } from "./brackets.js";
 import { ink, scale, stepTone } from "./color.js";
 import { el, formatNumber, percent } from "./dom.js";
 import { spelled, wordsOf } from "./subwords.js";
+import { latest, path, stateAt, writesOf } from "./writes.js";
+
+const SHOWN_WRITES = 5; // how many earlier writes a tooltip lists
 
 export function fillView(element, firstRun, firstOptions = {}) {
   let run = firstRun;
@@ -52,7 +57,8 @@ export function fillView(element, firstRun, firstOptions = {}) {
   let last = 0;
   let step = 0;
   let buttons = [];
-  let byStep = [];
+  let writes = []; // by position, see writes.js
+  let byStep = []; // the buttons that each step writes
   let jumps = null;
   let tooltipNumber = 0; // only the latest tooltip may draw
 
@@ -79,12 +85,13 @@ export function fillView(element, firstRun, firstOptions = {}) {
     root.setAttribute("aria-label", name);
     line.setAttribute("aria-label", `${name}: ${run.tokens.length} positions`);
     buildHeading();
+    writes = writesOf(run);
     byStep = Array.from({ length: last + 1 }, () => []);
     buttons = run.tokens.map(tokenButton);
     layOut();
     if (buttons.length) buttons[0].tabIndex = 0;
     buttons.forEach((button, i) => button.classList.toggle("next", run.next === i));
-    jumps = arcs(run.steps, last);
+    jumps = arcs(path(writes), run.tokens.length, last);
     picture.replaceChildren(jumps.node);
     picture.hidden = !showsArcs();
     notation.hidden = !options.brackets || Boolean(run.grid);
@@ -153,18 +160,28 @@ export function fillView(element, firstRun, firstOptions = {}) {
       if (!options.onPick) button.setAttribute("aria-disabled", "true");
       return button;
     }
-    byStep[at].push(button);
+    for (const write of writes[i]) byStep[write.step].push(button);
     button.classList.toggle("given", Boolean(run.given?.[i]));
-    const t = tone(i);
-    button.style.setProperty("--tone", scale(t));
-    button.style.setProperty("--ink-on", ink(t));
-    button.append(el("span", { class: "word" }, spelled(token)), el("span", { class: "step" }, String(at)));
+    const word = el("span", { class: "word" });
+    if (writes[i].length > 1) word.dataset.widest = writes[i].map((write) => spelled(write.token)).reduce((a, b) => (b.length > a.length ? b : a)); // keeps its room
+    button.append(word, el("span", { class: "step" }));
+    drawWrite(button, i, 0);
     return button;
   }
 
-  function tone(i) {
-    if (options.color === "probability" && run.logprobs?.[i] != null) return Math.exp(run.logprobs[i]);
-    return stepTone(run.steps[i], last);
+  /** Shows the write of that number in the button of its position. */
+  function drawWrite(button, i, number) {
+    const write = writes[i][number];
+    const t = tone(write);
+    button.style.setProperty("--tone", scale(t));
+    button.style.setProperty("--ink-on", ink(t));
+    button.firstChild.textContent = spelled(write.token);
+    button.lastChild.textContent = String(write.step);
+    button.classList.toggle("again", number > 0);
+  }
+
+  function tone({ step: at, logprob }) {
+    return options.color === "probability" && logprob !== null ? Math.exp(logprob) : stepTone(at, last);
   }
 
   function drawArcs() {
@@ -175,16 +192,18 @@ export function fillView(element, firstRun, firstOptions = {}) {
   function show(to) {
     const target = Math.min(last, Math.max(0, Math.round(to)));
     for (const button of byStep[step]) button.classList.remove("now");
-    for (let s = step + 1; s <= target; s += 1) byStep[s].forEach((button) => setFilled(button, true));
-    for (let s = target + 1; s <= step; s += 1) byStep[s].forEach((button) => setFilled(button, false));
+    const changed = new Set(byStep.slice(Math.min(step, target) + 1, Math.max(step, target) + 1).flat());
     step = target;
+    changed.forEach(drawState);
     for (const button of byStep[step]) button.classList.add("now");
     text.classList.toggle("done", step === last);
     root.classList.toggle("done", step === last && last > 0);
     for (const i of run.wrong ?? []) if (buttons[i]?.classList.contains("on")) label(i);
     showScores(null);
     if (showsArcs()) jumps.show(step);
-    if (options.brackets) notation.textContent = bracketed(run.tokens, run.steps, step);
+    if (!options.brackets) return;
+    const now = stateAt(run, writes, step);
+    notation.textContent = bracketed(now.tokens, now.steps, step);
   }
 
   function showScores(scores, next = null) {
@@ -199,10 +218,13 @@ export function fillView(element, firstRun, firstOptions = {}) {
     });
   }
 
-  function setFilled(button, on) {
-    button.classList.toggle("on", on);
+  /** Shows what stands in a position after the current step. */
+  function drawState(button) {
     const i = Number(button.dataset.i);
-    if (on) label(i);
+    const number = latest(writes[i], step);
+    button.classList.toggle("on", number >= 0);
+    if (writes[i].length > 1) drawWrite(button, i, Math.max(0, number));
+    if (number >= 0) label(i);
     else button.setAttribute("aria-label", `position ${i + 1}, masked`);
   }
 
@@ -210,21 +232,24 @@ export function fillView(element, firstRun, firstOptions = {}) {
   function label(i) {
     const chosen = run.given?.[i] ? ", chosen by you" : "";
     const wrong = step === last && run.wrong?.includes(i) ? ", wrong" : "";
-    buttons[i].setAttribute("aria-label", `${run.tokens[i]}, position ${i + 1}, step ${run.steps[i]}${chosen}${wrong}`);
+    const number = latest(writes[i], step);
+    const { token, step: at } = writes[i][number];
+    const again = number > 0 ? `, written again, was ${writes[i][number - 1].token}` : "";
+    buttons[i].setAttribute("aria-label", `${token}, position ${i + 1}, step ${at}${again}${chosen}${wrong}`);
   }
 
   function onClick(event) {
     const button = event.target.closest("button");
     if (!button) return;
     const i = Number(button.dataset.i);
-    const at = run.steps[i];
     if (isClue(i)) return;
-    if (at === null || at === undefined) {
+    if (!writes[i].length) {
       options.onPick?.(i, view);
       return;
     }
     if (options.onSelect) options.onSelect(i, view);
     else {
+      const { step: at } = writes[i][Math.max(0, latest(writes[i], step))];
       show(at);
       options.onStep?.(at, view);
     }
@@ -255,13 +280,16 @@ export function fillView(element, firstRun, firstOptions = {}) {
     const i = Number(button.dataset.i);
     const clue = isClue(i);
     const masked = !clue && !button.classList.contains("on");
+    const newest = latest(writes[i], step);
+    const write = masked ? null : writes[i][newest];
     const rows = el("dl", {});
     const addRow = (name, value) => rows.append(el("div", {}, el("dt", {}, name), el("dd", {}, value)));
-    if (!masked) addRow("token", run.tokens[i]);
+    if (!masked) addRow("token", write?.token ?? run.tokens[i]);
     addRow("position", `${i + 1} of ${run.tokens.length}`);
     if (clue) addRow("given", "yes");
-    else if (!masked) addRow("step", `${run.steps[i]} of ${last}`);
-    if (!masked && run.logprobs?.[i] != null) addRow("probability", `${percent(Math.exp(run.logprobs[i]))}  (log ${formatNumber(run.logprobs[i])})`);
+    else if (!masked) addRow("step", `${write.step} of ${last}`);
+    if (write && write.logprob !== null) addRow("probability", `${percent(Math.exp(write.logprob))}  (log ${formatNumber(write.logprob)})`);
+    for (const earlier of masked ? [] : writes[i].slice(Math.max(0, newest - SHOWN_WRITES), newest)) addRow(`before, step ${earlier.step}`, earlier.token);
     if (!masked && !clue && run.given?.[i]) addRow("chosen by", "you");
     if (masked && run.scores?.[i] != null) addRow("chosen next", percent(run.scores[i], 1));
     tip.replaceChildren(rows);

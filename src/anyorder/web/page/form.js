@@ -1,8 +1,10 @@
-// The query form: a text, a model, a schedule and orders; for a translation also a reference, a direction and a length.
+// The query form: a text, a model, a schedule, a revision and orders; for a translation also a reference, a direction and a
+// length.
 
 import { request } from "./api.js";
 import { check, choice, el, setOptions } from "./dom.js";
 import { examplesOf, isExample, maskedExamples } from "./examples.js";
+import { namedChoice } from "./named.js";
 
 // What the form says for each kind of model, where a query goes, and which orders are checked at the start, if the model has them.
 const KINDS = {
@@ -17,17 +19,19 @@ const NUMBER = "number";
 
 /**
  * `server` is the response of /api/models; `onSubmit()` is called when the reader wants a result, `showError(line)` if an
- * example cannot be had. Returns `{node, query(), problem(), restore(query), showExample(), busy(on), route, kind, grid,
- * orders, longest}`; a query is {model, direction, text, reference, length, schedule, orders}, undefined where the kind of
- * model has no such field.
+ * example cannot be had. Returns `{node, query(), problem(), check(), restore(query), showExample(), busy(on), route, kind,
+ * grid, orders, longest}`; a query is {model, direction, text, reference, length, schedule, revision, orders}, undefined where
+ * the kind of model has no such field.
  */
 export function queryForm(server, onSubmit, showError) {
-  const { models, schedules, characters, most_orders: mostOrders } = server;
+  const { models, characters, most_orders: mostOrders } = server;
   let info = models[0];
   let words = KINDS[info.kind];
   let direction = info.directions[0];
   let checked = []; // names of orders
   let stride = 1;
+  let usualSchedule = ""; // the one that the revision was published with
+  const typedRevisions = new Map(); // those that were checked, with their usual schedules
   let exampleNumber = 0;
   let exampleReference = "";
 
@@ -41,7 +45,8 @@ export function queryForm(server, onSubmit, showError) {
   const directionChoice = choice("Direction", [], "", (value) => setModel(info.name, value));
   const length = choice("Length", [], "", () => (draw(), size.hidden || size.focus()));
   const size = el("input", { type: "number", min: "1", step: "1", value: "16", "aria-label": "Number of subwords", class: "size" });
-  const schedule = choice("Schedule", schedules.map((name) => [name, name]), schedules[0], () => {});
+  const schedule = namedChoice("Schedule", "linear:6", async (name) => (await request("api/check", { model: info.name, schedule: name })).schedule);
+  const revision = namedChoice("Revision", "refine:3", checkRevision, followRevision);
   const submit = el("button", { type: "submit", class: "submit", title: "Ctrl + Enter" });
   const box = el("div", { class: "text-box" }, textLabel, text, referenceLabel, reference, el("div", { class: "text-foot" }, el("span", {}, example, mask), counter));
   const pair = el("span", { class: "pair" }, length, size);
@@ -52,7 +57,7 @@ export function queryForm(server, onSubmit, showError) {
     "form",
     { class: "query-form", novalidate: true, autocomplete: "off", "aria-label": "Query", onsubmit: (event) => (event.preventDefault(), onSubmit()) },
     box,
-    el("div", { class: "settings" }, model, directionChoice, pair, schedule, submit),
+    el("div", { class: "settings" }, model, directionChoice, pair, schedule.node, revision.node, submit),
     orders,
   );
   node.addEventListener("keydown", (event) => {
@@ -89,6 +94,9 @@ export function queryForm(server, onSubmit, showError) {
     setOptions(selectOf(directionChoice), info.directions.map((other) => [other, other.replace("-", " → ")]), direction);
     setOptions(selectOf(length), [...info.lengths.map((rule) => [rule, rule]), [NUMBER, "a number"]], selectOf(length).value);
     size.max = String(info.longest);
+    schedule.offer(info.schedules);
+    revision.offer(info.revisions);
+    usualSchedule = usualOf(revision.value);
     draw();
     if (info.kind === oldKind && direction !== oldDirection && isExample(text.value)) showExample();
   }
@@ -106,6 +114,25 @@ export function queryForm(server, onSubmit, showError) {
     mask.hidden = info.kind !== "infill";
     directionChoice.hidden = pair.hidden = info.kind !== "translation";
     submit.textContent = words.verb;
+  }
+
+  async function checkRevision(name) {
+    const found = await request("api/check", { model: info.name, revision: name });
+    typedRevisions.set(name, found.usual_schedule);
+    return found.revision;
+  }
+
+  function usualOf(name) {
+    return info.revisions.find((one) => one.name === name)?.usual_schedule ?? typedRevisions.get(name) ?? "";
+  }
+
+  /** Another revision brings the schedule that it was published with, unless the reader chose one of their own. */
+  function followRevision() {
+    const [before, usual] = [usualSchedule, usualOf(revision.value)];
+    usualSchedule = usual;
+    if (!usual || usual === schedule.value || schedule.value !== before) return;
+    schedule.value = usual;
+    schedule.say(revision.value === info.revisions[0].name ? "" : `as ${revision.value} was published`);
   }
 
   function defaultOrders(available, learned) {
@@ -240,7 +267,8 @@ export function queryForm(server, onSubmit, showError) {
         text: text.value.replace(/\s+/g, " ").trim(),
         reference: words.reference && reference.value.replace(/\s+/g, " ").trim(),
         length: translates ? (rule === NUMBER ? Math.round(Number(size.value)) || 0 : rule) : undefined,
-        schedule: selectOf(schedule).value,
+        schedule: schedule.value,
+        revision: revision.value,
         orders: [...checked],
       };
     },
@@ -251,6 +279,11 @@ export function queryForm(server, onSubmit, showError) {
       if (count > characters) return `The text has ${count} characters; at most ${characters} are ${words.read}.`;
       if ([...reference.value.trim()].length > characters) return `The reference has more than ${characters} characters.`;
       return checked.length ? "" : "Choose at least one order.";
+    },
+    /** Whether the server takes the names that were typed; what is wrong stands beside them. */
+    async check() {
+      const found = await Promise.all([schedule.check(), revision.check()]);
+      return found.every(Boolean);
     },
     /** Takes the query of a link, as far as this server knows its names; returns a line about what it does not know, or "". */
     restore(query) {
@@ -266,7 +299,9 @@ export function queryForm(server, onSubmit, showError) {
       const isNumber = /^\d+$/.test(query.length);
       if (isNumber) size.value = query.length;
       if (isNumber || info.lengths.includes(query.length)) selectOf(length).value = isNumber ? NUMBER : query.length;
-      setOptions(selectOf(schedule), [...new Set([...schedules, query.schedule])].map((name) => [name, name]), query.schedule);
+      schedule.value = query.schedule;
+      revision.value = query.revision;
+      usualSchedule = usualOf(query.revision);
       draw();
       updateCounter();
       if (info.name !== query.model) return `This server has no model ${query.model}; ${info.name} is used.`;

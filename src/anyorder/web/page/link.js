@@ -7,6 +7,7 @@ export function toHash(query, byHand) {
   const parameters = new URLSearchParams();
   for (const name of ["text", "model", "direction", "length"]) if (query[name]) parameters.set(name, query[name]); // only translations have the last two
   if (query.schedule !== "one") parameters.set("schedule", query.schedule);
+  if (query.revision !== "none") parameters.set("revision", query.revision);
   if (query.reference) parameters.set("reference", query.reference);
   for (const order of query.orders) parameters.append("order", order);
   if (byHand?.fills.length) {
@@ -38,6 +39,7 @@ export function fromHash(hash) {
     direction: get("direction"),
     length: get("length"),
     schedule: get("schedule") || "one",
+    revision: get("revision") || "none",
     reference: get("reference"),
     orders: [...new Set(parameters.getAll("order"))].slice(0, MOST_ORDERS),
   };
