@@ -122,9 +122,18 @@ def test_block_causal_models_fill_block_after_block(qwen: Filler, monkeypatch: p
     [one] = Filler(qwen.model).generate("w1 w2", length=6, order="right-to-left")
     assert one.steps == [2, 1, 4, 3, 6, 5]
     assert "|schedule:blocks:2|" in one.signature
-    for options in ({"schedule": "one"}, {"revision": "gibbs"}, {"beam": 2}):
+    for options in ({"schedule": "one"}, {"revision": "gibbs"}):
         [other] = Filler(qwen.model).generate("w1 w2", length=6, order="right-to-left", **options)
         assert "blocks" not in other.signature
+    [left] = Filler(qwen.model).generate("w1 w2", length=6, order="left-to-right", beam=2)
+    assert left.steps == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(InputError, match=r"filled in blocks, so the order must be left-to-right"):
+        Filler(qwen.model).generate("w1 w2", length=6, beam=2)
+
+
+def test_given_words_stay_even_if_the_model_does_not_know_them(bert: Filler) -> None:
+    [one] = bert.fill("elephants [MASK] w3", order="margin")
+    assert one.text.split() == ["[UNK]", one.tokens[0], "w3"]
 
 
 def test_a_text_stops_at_the_first_end_token(qwen: Filler, monkeypatch: pytest.MonkeyPatch) -> None:

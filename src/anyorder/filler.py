@@ -27,12 +27,13 @@ from anyorder.errors import InputError, check_number
 from anyorder.models.adapter import TransformersModel
 from anyorder.models.base import Canvas
 from anyorder.models.pretrained import is_transformers, load_transformers
-from anyorder.orders import Order
+from anyorder.orders import Order, make_order
 from anyorder.translator import CHUNK, Translator, sentence_key
 from anyorder.translator import load as load_translator
 
 INFILL, GENERATE = "infill", "generate"
 """The tasks; a learned order may lie beside the model for each of them."""
+LEFT_TO_RIGHT = "left-to-right"
 DEFAULT_LENGTH = 64
 
 
@@ -228,10 +229,14 @@ class Filler:
 
     def _in_blocks(self, config: DecodingConfig) -> DecodingConfig:
         """Block-causal models are made to fill one block after the other."""
-        is_plain = isinstance(make_revision(config.revision), NoRevision) and make_beam(config.beam).size == 1
-        if self.model.block_size is None or config.schedule != AUTO or not is_plain:
+        size, beam = self.model.block_size, make_beam(config.beam)
+        if size is None:
             return config
-        return replace(config, schedule=f"blocks:{self.model.block_size}")
+        if beam.size > 1 and (config.order == AUTO or make_order(config.order).name != LEFT_TO_RIGHT):
+            raise beam.error(f"{self.model.name} is filled in blocks, so the order must be {LEFT_TO_RIGHT}")
+        if beam.size > 1 or config.schedule != AUTO or not isinstance(make_revision(config.revision), NoRevision):
+            return config
+        return replace(config, schedule=f"blocks:{size}")
 
     def _model_for(self, task: str) -> TransformersModel:
         return self._generating if task == GENERATE else self.model
@@ -275,7 +280,8 @@ class Filler:
             note=join_notes(line.problems),
         )
         if hypothesis is None:
-            return unfilled
+            is_given = len(line.tokens) > 0 and not (line.tokens == model.mask_token).any()
+            return replace(unfilled, canvas=[*model.to_tokens(line.tokens)]) if is_given else unfilled
         ids, filled = hypothesis.ids, line.tokens == model.mask_token
         ends = np.flatnonzero(filled & np.isin(ids, list(model.end_tokens)))
         tokens = model.to_tokens(ids)

@@ -46,6 +46,12 @@ def from_name(kind: str, name: str, registry: Mapping[str, type[N]], also: Itera
     return found
 
 
+def check_free(kind: str, name: str, registry: Mapping[str, type]) -> None:
+    """An `InputError` if something of anyorder's own has this name. A user's own may be replaced, as in a notebook."""
+    if name in registry and registry[name].__module__.partition(".")[0] == __name__.partition(".")[0]:
+        raise InputError(f"there is already {kind} '{name}': choose another name")
+
+
 def with_numbers(kind: type[T], options: str) -> T:
     """An object made from comma-separated numbers, in the order of its constructor's arguments."""
     numbers: list[float] = []

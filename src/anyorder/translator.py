@@ -223,6 +223,7 @@ class Translator:
         n_best: int = 1,
     ) -> Iterator[list[Trajectory]]:
         """Of every sentence its best trajectories, best first."""
+        self.direction_languages(direction)  # an unknown one is the direction's fault, not the order's
         decoding = config.bind(self.model, direction)
         signature = str(decoding.signature)
         order = decoding.order.name or decoding.order.identity

@@ -81,7 +81,7 @@ def test_generate(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
             "unknown order 'margn': did you mean 'margin'?",
         ),
         (["infill", "--model", "{bert}", "--order", "learned", "[MASK]"], "this model has no learned order"),
-        (["infill", "--model", "de-en", "[MASK]"], "model_type 'anyorder' is not one of the masked models"),
+        (["infill", "--model", "de-en", "[MASK]"], "is a translation model, which is for translate"),
         (["infill", "--model", "{bert}/none", "[MASK]"], "{bert}/none: no such folder"),
         (["generate", "--model", "{bert}", "--length", "99", "w1"], "--length 99: expected a number of at least 1"),
     ],

@@ -56,6 +56,18 @@ def test_a_plugin_is_run_once_and_leaves_nothing_behind(plugin: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
+    ("register", "base", "name"),
+    [("order", "Order", "margin"), ("schedule", "FixedSchedule", "cosine"), ("revision", "Revision", "gibbs")],
+)
+def test_a_plugin_replaces_nothing_that_is_built_in(tmp_path: Path, register: str, base: str, name: str) -> None:
+    """A signature names an order: it must mean the same everywhere."""
+    file = tmp_path / f"my_{register}.py"
+    file.write_text(f"import anyorder\n\n@anyorder.register_{register}('{name}')\nclass Mine(anyorder.{base}): ...\n")
+    with pytest.raises(InputError, match=f"there is already an? {register} '{name}': choose another name"):
+        load_plugin(file)
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("x = (1,\n", "{file}, line 1: SyntaxError: '(' was never closed"),

@@ -52,6 +52,15 @@ def test_accuracy_of_the_bundled_model(
     assert "solved" in (tmp_path / "t.md").read_text(encoding="utf-8")
 
 
+def test_a_puzzle_with_nothing_left_to_fill_is_solved(tmp_path: Path) -> None:
+    done, out = tmp_path / "done.txt", tmp_path / "out.json"
+    done.write_text("1234432121433412\n1134432121433412\n", encoding="utf-8")  # the second breaks a rule
+    command = ["evaluate", "--model", "sudoku-4x4", "--source", str(done), "--orders", "margin", "--json", str(out)]
+    assert main(command) == 0
+    [row] = json.loads(out.read_text(encoding="utf-8"))["rows"]
+    assert (row["accuracy"], row["forwards"]) == (100 / row["puzzles"], 0)
+
+
 def test_bad_lines_are_noted_and_the_rest_is_scored(
     files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

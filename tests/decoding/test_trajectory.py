@@ -49,7 +49,7 @@ def test_every_write_of_a_revised_sentence_is_printed() -> None:
         "1  a big __ __",
         "2  a big __ .",
         "3  a big->tall {tree .}",
-        "4  {a->a tall} {tree .}",
+        "4  {a tall} {tree .}",
     ]
 
 

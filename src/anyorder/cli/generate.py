@@ -43,8 +43,8 @@ def generate(
         order: Which position is filled next; 'anyorder orders' lists the names. auto is the model's learned order, or
             margin where it has none.
         schedule: How many positions a step fills: one, a number, cosine:T, threshold:P, and others that
-            'anyorder orders' lists. auto is one, or what the revision was published with; in a block-causal model
-            blocks:B with blocks as large as the model's.
+            'anyorder orders' lists. auto is what the revision was published with; without a revision it is one, or
+            blocks:B in a model with blocks of B positions.
         revision: Which filled positions are masked again after a step.
         beam: Hypotheses kept of each text: N (over tokens, in the given order), positions:N (over the positions that
             the order ranks first), or joint:N (over positions and tokens at once). 1 is greedy.

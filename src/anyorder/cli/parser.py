@@ -57,7 +57,8 @@ def make_parser(verb: str, summary: str, function: Callable[..., None], plugins:
         parser.add_argument(name, **{key: value for key, value in options.items() if key != "choices"})
     parser.add_function_arguments(function, skip={name.lstrip("-") for name in positionals}, fail_untyped=True)
     if plugins:
-        text = "your own Python file that registers orders, schedules or rewards; several with commas or repeated"
+        registers = "registers orders, schedules, revisions, rewards or tasks"
+        text = f"your own Python file that {registers}; several with commas or repeated"
         parser.add_argument("--plugin", type=list[str] | str, default=[], help=text)
     for action in parser._actions:
         if _is_switch(action):

@@ -138,7 +138,11 @@ def list_jobs(states: list[library.JobState]) -> list[str]:
     running = sum(state.under_way for state in states)
     known = [state.estimate for state in missing if state.estimate is not None]
     total = f", about {sum(known) / 60:.0f} minutes" if known else ""
-    unknown = f", {len(missing) - len(known)} of them without an estimate" if len(known) < len(missing) else ""
+    unknown = (
+        f", {len(missing) - len(known)} of them without an estimate, which comes from jobs that are done"
+        if len(known) < len(missing)
+        else ""
+    )
     return [
         *lines,
         f"{len(states) - len(missing)} of {len(states)} jobs are done; {len(missing)} are missing"

@@ -95,6 +95,7 @@ def evaluate_orders(
     configs = name_regimes(config, orders, schedules, revisions)
     check_against(against, list(configs))
     check_test(test, samples)
+    translator.direction_languages(direction)  # an unknown one is refused before an order is looked for
     for order_config in configs.values():
         order_config.bind(translator.model, direction)  # a learned order that does not exist is refused before decoding
     pairs = _encode(translator, direction, sources, sets, config.length == "gold")

@@ -159,7 +159,8 @@ class TransformersModel:
         return self.tokenizer.convert_ids_to_tokens([int(number) for number in ids])
 
     def to_text(self, ids: Sequence[int] | np.ndarray, task: str) -> str:
-        text = self.tokenizer.decode([int(number) for number in ids], skip_special_tokens=True)
+        hidden = set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
+        text = self.tokenizer.decode([int(number) for number in ids if int(number) not in hidden])
         return text if self.family.has_spaces else "".join(text.split())
 
     def _delimiters(self) -> tuple[np.ndarray, np.ndarray]:

@@ -197,6 +197,8 @@ def family_of(record: Record) -> Family:
     kind = record.text("model_type", default="")
     if kind == "llada" and "num_experts" in record:  # as the checkpoints of LLaDA-MoE on the hub call themselves
         kind = "lladamoe"
+    if kind in ("anyorder", "xlm"):
+        raise InputError(f"{record.where}: is a translation model, which is for translate, not for filling masks")
     if kind not in FAMILIES:
         raise InputError(
             f"{record.where}: model_type '{kind}' is not one of the masked models that can be loaded "

@@ -48,7 +48,10 @@ def _load(folder: Path) -> TranslationModel:
 
         return load_xlm(folder, record)
     if kind != "anyorder":
-        raise InputError(f"{folder / CONFIG}: model_type '{kind}', expected 'anyorder' or 'xlm'")
+        raise InputError(
+            f"{folder / CONFIG}: model_type '{kind}' does not translate, expected 'anyorder' or 'xlm'; "
+            "masked language models are for infill and generate"
+        )
     if "shape" in record:
         raise InputError(f"{folder / CONFIG}: was written by version 0.1.0; CHANGELOG.md says how to convert it")
     verify(folder, CONFIG, VOCABULARY, WEIGHTS, LENGTHS)

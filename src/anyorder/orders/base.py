@@ -17,7 +17,7 @@ from torch import Tensor
 from anyorder.errors import InputError
 from anyorder.models.attention import Segments
 from anyorder.models.base import AllowedTokens, SavedModel
-from anyorder.registry import from_name
+from anyorder.registry import check_free, from_name
 
 Needs = Literal["nothing", "hidden", "logits", "both"]
 _EVERY_TOKEN = AllowedTokens(np.ones(1, bool), torch.device("cpu"))
@@ -141,6 +141,7 @@ def register_order(name: str, needs: Needs = "nothing") -> Callable[[OrderOrFunc
     """
 
     def add(order: OrderOrFunction) -> OrderOrFunction:
+        check_free("an order", name, ORDERS)
         is_class = isinstance(order, type) and issubclass(order, Order)
         ORDERS[name] = cast(type[Order], order) if is_class else _class_of(order, needs)
         return order
@@ -153,7 +154,7 @@ def _class_of(function: Callable[[State], Tensor], needs: Needs) -> type[Order]:
         def __init__(self) -> None:
             super().__init__(function, needs)
 
-    Registered.__doc__ = function.__doc__
+    Registered.__doc__, Registered.__module__ = function.__doc__, function.__module__
     Registered.needs = needs
     return Registered
 

@@ -19,7 +19,7 @@ def trace(trajectory: Trajectory) -> list[str]:
     """The sentence after every step, in the paper's notation.
 
     Neighbors that were filled in consecutive steps are bracketed, by [ ] from left to right and by { } from right to
-    left. A step that writes over an earlier token, because a revision masked it again, shows both: `old->new`.
+    left. A step that writes another token over an earlier one, which a revision masked again, shows both: `old->new`.
     """
     given = trajectory.canvas or [None] * trajectory.length
     tokens = [BLANK if token is None else token for token in given]
@@ -31,7 +31,8 @@ def trace(trajectory: Trajectory) -> list[str]:
     for now in range(1, last + 1):
         shown = list(tokens)
         for position, token in written.get(now, ()):
-            shown[position] = token if steps[position] < 0 else f"{tokens[position]}->{token}"
+            is_new = steps[position] < 0 or tokens[position] == token
+            shown[position] = token if is_new else f"{tokens[position]}->{token}"
             tokens[position], steps[position] = token, now
         lines.append(f"{now:{len(str(last))}d}  {_bracketed(shown, steps)}")
     return lines
