@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ from anyorder.models.length import REACH
 from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import ModelConfig, TranslationModel
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell without job control started the suite in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # the processes of the suite share the cores
 # How long an example takes says nothing on a busy machine.
 hypothesis.settings.register_profile("suite", deadline=None, max_examples=40)
