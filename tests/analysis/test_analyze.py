@@ -283,3 +283,21 @@ def test_three_thousand_sentences_take_seconds() -> None:
     start = time.process_time()
     measure({"one": trajectories})
     assert time.process_time() - start < 8
+
+
+def test_puzzles_are_solved_or_not_and_have_no_words() -> None:
+    puzzle, right, wrong = "1234432121433410", "2", "3"
+    trajectories = [
+        Trajectory(
+            puzzle, puzzle[:-1] + answer, [answer], [1], [-1.0], "margin", 1, "order:margin", task="sudoku-4x4",
+            canvas=[*puzzle[:-1], None],
+        )
+        for answer in (right, wrong, right, right)
+    ]  # fmt: skip
+    found = analyze(trajectories)
+    [system] = found.systems
+    assert system.metrics["solved"].value == 75
+    assert "sentence bleu" not in system.metrics
+    assert not {"suffix last share", "frequency correlation", "repetition rate"} & set(system.metrics)
+    assert found.notes == []
+    assert found.per_sentence["solved"] == [[100, 0, 100, 100]]

@@ -28,8 +28,14 @@ from anyorder.analysis.system_metrics import (
 )
 from anyorder.decoding.trajectory import Trajectory, check_systems
 from anyorder.errors import InputError, check_number
+from anyorder.evaluation.accuracy import solved_puzzles
 from anyorder.evaluation.bleu import sentence_bleu
-from anyorder.evaluation.systems import Systems, name_systems
+from anyorder.evaluation.systems import Systems, common_task, name_systems
+from anyorder.tasks import TASKS, PuzzleTask
+
+SOLVED = "solved"
+OF_WORDS = ("suffix last share", "suffixes last", "frequency correlation", "repetition rate", "punctuation first share")
+"""Metrics that say nothing about the cells of a puzzle."""
 
 __all__ = ["Analysis", "Metric", "SystemAnalysis", "analyze"]
 
@@ -48,7 +54,8 @@ def analyze(
 
     Args:
         systems: Trajectories by the name of their system, or those of a single system.
-        references: One plain reference per sentence; adds sentence BLEU.
+        references: One plain reference per sentence; adds sentence BLEU. Puzzles need none: whether they are solved
+            follows from their rules, and metrics of words are left out.
         tagger: What finds parts of speech and constituents: `auto` (spaCy's small English model, if it is installed and
             the text looks English), `none`, the name of a spaCy model, that with a benepar model for constituents
             (`en_core_web_md+benepar_en3`), `stanza:LANGUAGE`, or a `Parser`.
@@ -66,7 +73,8 @@ def analyze(
     trees = read_trees(trees) if isinstance(trees, Path) else trees
     notes: list[str] = []
     parser = tagger if callable(tagger) else None
-    if isinstance(tagger, str):
+    puzzle = TASKS.get(common_task(systems))
+    if isinstance(tagger, str) and not (puzzle and tagger == "auto"):
         tokens = [trajectory.tokens for trajectories in systems.values() for trajectory in trajectories]
         parser, notes = choose_parser(tagger, tokens)
     estimator = MetricEstimator(count, samples, seed)
@@ -81,8 +89,9 @@ def analyze(
         text = Text(sentences, annotate(sentences, parser, trees))
         if trees is not None and text.annotations is not None:
             with_tree += sum(annotation.spans is not None for annotation in text.annotations)
+        quality = _quality(trajectories, references, puzzle() if puzzle else None)
         system, values_by_metric = _analyze_system(
-            name, trajectories, text, text.frequencies(occurrences), references, estimator, null_samples, seed
+            name, trajectories, text, text.frequencies(occurrences), quality, estimator, null_samples, seed
         )
         estimator.first_is_done = True
         measured.append(system)
@@ -105,12 +114,12 @@ def _analyze_system(
     trajectories: Sequence[Trajectory],
     text: Text,
     frequencies: Array,
-    references: Sequence[str] | None,
+    quality: dict[str, Array],
     estimator: MetricEstimator,
     null_samples: int,
     seed: int,
 ) -> tuple[SystemAnalysis, dict[str, list[float | None]]]:
-    """The metrics of a system, and those of each of its sentences."""
+    """The metrics of a system, and those of each of its sentences. quality: see `_quality`"""
     groups = list(order_metrics.by_length([trajectory.steps for trajectory in trajectories]))
     statistics, by_tag = actual_orders(groups, text).statistics(frequencies)
     nulls: dict[str, list[Array]] = {}
@@ -124,14 +133,10 @@ def _analyze_system(
     statistics["repetition rate"] = ratio_statistic((repeated[None], neighbors))
     repeated_by_chance = linguistics.shuffled_repetitions(text.words, null_samples, random)
     nulls["repetition rate"] = [repeated_by_chance.sum(1) / max(1.0, neighbors.sum())]
-    if references is not None:
-        scores = np.array(
-            [
-                sentence_bleu(trajectory.text, reference)
-                for trajectory, reference in zip(trajectories, references, strict=True)
-            ]
-        )
-        statistics["sentence bleu"] = ratio_statistic((scores[None], np.ones(len(scores))))
+    if SOLVED in quality:
+        statistics = {key: statistic for key, statistic in statistics.items() if key not in OF_WORDS}
+    for key, scores in quality.items():
+        statistics[key] = ratio_statistic((scores[None], np.ones(len(scores))))
     metrics = {key: estimator.metric(key, statistic, nulls.get(key)) for key, statistic in statistics.items()}
     metrics_by_tag = {
         tag: estimator.metric(f"tag {tag}", statistic, nulls_by_tag[tag]) for tag, statistic in by_tag.items()
@@ -146,6 +151,18 @@ def _analyze_system(
         by_tag=metrics_by_tag or None,
     )
     return system, sentence_values(statistics)
+
+
+def _quality(
+    trajectories: Sequence[Trajectory], references: Sequence[str] | None, puzzle: PuzzleTask | None
+) -> dict[str, Array]:
+    """(sentences,) scores by the name of their metric; none if there is nothing to compare with."""
+    if puzzle is not None:
+        return {SOLVED: 100.0 * solved_puzzles(puzzle, trajectories)}
+    if references is None:
+        return {}
+    pairs = zip(trajectories, references, strict=True)
+    return {"sentence bleu": np.array([sentence_bleu(trajectory.text, reference) for trajectory, reference in pairs])}
 
 
 def _collect_values(statistics: dict[str, Statistic], values: dict[str, list[Array]]) -> None:

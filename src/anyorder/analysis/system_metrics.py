@@ -23,6 +23,7 @@ PER_SENTENCE = (
     "mean jump",
     "repetition rate",
     "sentence bleu",
+    "solved",
 )
 """Metrics that are also reported for every sentence."""
 TOKENS_AT_ONCE = 400_000

@@ -35,7 +35,7 @@ def analyze(
 
     Args:
         input: Files with one trajectory a line (plain, .gz, .xz).
-        reference: Reference translations, one a line; adds the BLEU of every sentence.
+        reference: Reference translations, one a line; adds the BLEU of every sentence. Puzzles need none.
         trees: Bracketed trees, one a line, of any of the sentences; constituents are then theirs, not the tagger's.
         tagger: What finds parts of speech and constituents: a spaCy model, auto (spaCy's small English model, if it is
             installed and the text looks English), SPACY+BENEPAR (constituents by a benepar model), stanza:LANGUAGE, or

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -145,6 +146,15 @@ def answers_of(task: PuzzleTask, trajectories: Sequence[Trajectory]) -> np.ndarr
         if len(tokens) == task.cells:
             row[:] = [numbers.get(token or "", EMPTY) for token in tokens]
     return answers
+
+
+def solved_puzzles(task: PuzzleTask, trajectories: Sequence[Trajectory]) -> np.ndarray:
+    """(N,) bool: which of them solve the puzzle that is their source. A source that is none is not solved."""
+    right = np.zeros(len(trajectories), bool)
+    for i, (trajectory, answer) in enumerate(zip(trajectories, answers_of(task, trajectories), strict=True)):
+        with suppress(InputError):
+            right[i] = task.is_right(task.read(trajectory.source)[None], answer[None])[0]
+    return right
 
 
 def wilson_interval(right: int, count: int) -> tuple[float, float]:

@@ -130,6 +130,7 @@ _SHOWN: dict[str, dict[str, str]] = {
         "diversity": "diversity",
         "repetition rate": "repetitions",
         "sentence bleu": "sentence BLEU",
+        "solved": "solved %",
     },
 }
 """Headings by table and metric; the other metrics are in the JSON only."""

@@ -23,6 +23,7 @@ const MEANING = {
   "constituent share": "Constituents finished in consecutive steps",
   "repetition rate": "Neighboring words that repeat",
   "sentence bleu": "Mean over sentences",
+  "solved": "Puzzles that are entirely right, in percent",
   "frequency correlation": "Correlation of step and log word frequency",
 };
 
