@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from anyorder.cli import main
 from anyorder.cli.parser import parse, with_flag
 from anyorder.errors import InputError, check_number
 
@@ -80,3 +81,8 @@ def test_a_config_checks_itself_when_it_is_parsed() -> None:
 def test_options_may_have_hyphens_and_switches_need_no_value(arguments: list[str], expected: dict[str, object]) -> None:
     values = parse("verb", "Do something.", verb, arguments)
     assert values | expected == values
+
+
+def test_missing_options_are_named_as_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["puzzles", "--task", "sudoku-4x4"]) == 2
+    assert "required: --out, --solutions (see" in capsys.readouterr().err

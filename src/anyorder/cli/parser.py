@@ -95,7 +95,13 @@ class _Parser(jsonargparse.ArgumentParser):
             r"Does not validate .* Errors: - expected (\w+).* Given value: ", r"expected \1. Got value: ", line
         )
         line = re.sub(r'Parser key "([\w.]+)"', lambda match: _hyphens(f"--{match[1]}"), line)
+        line = re.sub(r"(?<=arguments are required: ).*", self._as_options, line)
         raise InputError(f"{line} (see {self.prog} --help)")
+
+    def _as_options(self, names: re.Match[str]) -> str:
+        """The names of missing arguments as the user writes them."""
+        flags = {action.dest: action.option_strings[0] for action in self._actions if action.option_strings}
+        return ", ".join(_hyphens(flags.get(name, name)) for name in names[0].split(", "))
 
     def format_help(self) -> str:
         text = re.sub(r"--[a-z][a-z_.]*", lambda match: _hyphens(match[0]), super().format_help())

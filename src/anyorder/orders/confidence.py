@@ -25,7 +25,7 @@ class Confidence(Order):
 
 @register_order("max-prob")
 class MaxProb(Confidence):
-    """Where the best word is most probable."""
+    """Where the best token is most probable."""
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
         return state.allowed.restrict(logits).amax(-1) - logits.logsumexp(-1)
@@ -33,7 +33,7 @@ class MaxProb(Confidence):
 
 @register_order("margin")
 class Margin(Confidence):
-    """Where the best word is furthest ahead of the second best, in probability."""
+    """Where the best token is furthest ahead of the second best, in probability."""
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
         words = state.allowed.restrict(logits)

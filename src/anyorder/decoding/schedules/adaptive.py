@@ -29,7 +29,7 @@ class Threshold(AdaptiveSchedule):
 
 @register_schedule("factor")
 class Factor(AdaptiveSchedule):
-    """The longest run of the ranking, to its r-th position, in which the best token has probability 1 - f/(r + 1)."""
+    """The longest run of the ranking, to its r-th position, in which the best token has at least 1 - f/(r + 1)."""
 
     is_local = True
 
