@@ -37,6 +37,11 @@ LOG_SECONDS = 10
 """A slow run is logged about so often, before `log_every` steps are done."""
 
 
+_KEPT: list["_Loop"] = []
+"""Loops of several processes, until this one ends. With the last of them goes PyTorch's process group, which waits for
+its threads; if one of these waits for Python's lock at that moment, as happens once in many runs, neither goes on."""
+
+
 @dataclass(frozen=True)
 class RunResult:
     """How a run ended."""
@@ -52,7 +57,10 @@ def run_training(task: Task[Any], run: TrainConfig, out: Path, resume: bool) -> 
     """Train, and write the result into `out`: the averaged weights with the best validation."""
     run.check_length()
     with open_run_folder(out, resume), report_lost_process():
-        return _Loop(task, run, out, resume).go()
+        loop = _Loop(task, run, out, resume)
+        if loop.world > 1:
+            _KEPT.append(loop)
+        return loop.go()
 
 
 class _Loop:
