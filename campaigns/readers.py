@@ -141,6 +141,7 @@ def _start_and_hold(folder: Path, verb: str) -> Process:
     process, sign = Process(folder, JOBS[verb].arguments, quick_workers=False), folder / "here" / JOBS[verb].sign
     while not sign.exists() and not has_ended(process.pid):
         time.sleep(0.0005)
+    time.sleep(0.005)  # a file is made first and locked then
     process.send(signal.SIGSTOP)
     while _state(process.pid) not in "TZ":
         time.sleep(0.0005)
