@@ -8,6 +8,7 @@ import pytest
 
 from anyorder.data.store import Store
 from anyorder.models.length import LengthTable
+from anyorder.reproduce.plan import Request
 from tests.conftest import tiny, toy_pairs, write_pairs
 
 DEV = 100
@@ -18,6 +19,13 @@ class Laboratory:
     model: Path
     store: Path
     text: Path
+
+    def small_table(self, out: Path, sentences: int) -> Request:
+        """A heuristic row and a learned one of two seeds, one direction, one length rule."""
+        return Request(
+            "table2", out, [str(self.model)], [self.store, self.text], ["de-en"], ["gold"],
+            ["margin", "learned:hidden"], seeds=2, steps=1, sentences=sentences, samples=20, device="cpu",
+        )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

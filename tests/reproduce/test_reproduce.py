@@ -20,11 +20,7 @@ SENTENCES = 14
 
 @pytest.fixture(scope="module")
 def request_of(laboratory: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> Request:
-    return Request(
-        "table2", tmp_path_factory.mktemp("results") / "out", [str(laboratory.model)],
-        [laboratory.store, laboratory.text], ["de-en"], ["gold"], ["margin", "learned:hidden"], seeds=2, steps=1,
-        sentences=SENTENCES, samples=20, device="cpu",
-    )  # fmt: skip
+    return laboratory.small_table(tmp_path_factory.mktemp("results") / "out", SENTENCES)
 
 
 @pytest.fixture(scope="module")

@@ -30,11 +30,7 @@ WAITING = "waiting for 1 job of other processes"
 
 @pytest.fixture(scope="module")
 def request_of(laboratory: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> Request:
-    return Request(
-        "table2", tmp_path_factory.mktemp("results") / "alone", [str(laboratory.model)],
-        [laboratory.store, laboratory.text], ["de-en"], ["gold"], ["margin", "learned:hidden"], seeds=2, steps=1,
-        sentences=SENTENCES, samples=20, device="cpu",
-    )  # fmt: skip
+    return laboratory.small_table(tmp_path_factory.mktemp("results") / "alone", SENTENCES)
 
 
 @pytest.fixture(scope="module")

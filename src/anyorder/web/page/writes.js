@@ -22,7 +22,7 @@ export function path(writesByPosition) {
   return all.sort((a, b) => a.step - b.step || a.position - b.position);
 }
 
-/** {tokens, steps} after a step, as `bracketed` takes them: null where masked. A token written over another one in this step is old->new. */
+/** {tokens, steps} after a step, as `bracketed` takes them: null where masked. A token that replaced another one in this step is old->new. */
 export function stateAt(run, writesByPosition, step) {
   const tokens = [...run.tokens];
   const steps = run.tokens.map(() => null);
@@ -30,7 +30,8 @@ export function stateAt(run, writesByPosition, step) {
     if (!writes.length) return;
     const at = latest(writes, step);
     const write = writes[at];
-    tokens[i] = at > 0 && write.step === step ? `${writes[at - 1].token}->${write.token}` : (write?.token ?? null);
+    const replaced = at > 0 && write.step === step && writes[at - 1].token !== write.token;
+    tokens[i] = replaced ? `${writes[at - 1].token}->${write.token}` : (write?.token ?? null);
     steps[i] = write?.step ?? null;
   });
   return { tokens, steps };
