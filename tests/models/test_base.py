@@ -11,7 +11,7 @@ from anyorder.data.packing import PackedBatch, ranges
 from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
 from anyorder.models.attention import QueryPositions
-from anyorder.models.base import AllowedTokens, Canvas, CanvasBatch, Context, Model
+from anyorder.models.base import AllowedTokens, Canvas, CanvasBatch, Context, Model, log_total, row_sums
 from anyorder.orders import make_order
 
 VOCABULARY = "abcdefgh"
@@ -128,3 +128,15 @@ def test_allowed_tokens_are_any_boolean_vector() -> None:
     token, logprob = scattered.best(logits)
     assert token.tolist() == [4]
     assert float(logprob) == pytest.approx(float(logits.log_softmax(-1)[0, 4]))
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("size", [8, 203, 40_003])
+def test_sums_of_a_row_do_not_depend_on_other_rows(size: int) -> None:
+    values = torch.randn(3, size, generator=torch.Generator().manual_seed(1))
+    for function in (log_total, row_sums):
+        together = function(values)
+        assert together.tolist() == [float(function(row[None])) for row in values]
+    assert log_total(values).tolist() == pytest.approx(values.logsumexp(-1).tolist())
+    assert row_sums(values).tolist() == pytest.approx(values.sum(-1).tolist(), rel=1e-3)
+    assert log_total(values[:0]).shape == row_sums(values[:0]).shape == (0,)

@@ -14,7 +14,7 @@ from torch import Tensor
 from anyorder.decoding.forward import HiddenAt, look
 from anyorder.decoding.state import DecodeState
 from anyorder.models.attention import to_device
-from anyorder.models.base import AllowedTokens, Model
+from anyorder.models.base import AllowedTokens, Model, log_total
 from anyorder.orders.base import Order
 from anyorder.orders.fixed import splitmix64
 
@@ -115,7 +115,7 @@ def _best_tokens(allowed: AllowedTokens, logits: Tensor, count: int) -> tuple[Te
     """The most likely allowed tokens at each position, best first, and their log-probabilities: (N, K), (N, K)."""
     words = allowed.restrict(logits)
     best, index = words.topk(min(count, words.shape[1]), dim=-1)
-    return index + allowed.first, best - logits.logsumexp(-1, keepdim=True)
+    return index + allowed.first, best - log_total(logits)[:, None]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from anyorder.decoding.forward import StepCallback, StepPredictions
-from anyorder.models.base import AllowedTokens, Canvas, Model
+from anyorder.models.base import AllowedTokens, Canvas, Model, log_total
 
 TOP_K = 5
 
@@ -39,7 +39,7 @@ class Step:
 def top_candidates(model: Model, logits: Tensor, allowed: AllowedTokens, top_k: int) -> list[list[Candidate]]:
     """The most probable tokens of each row that may be filled in, best first. logits: (M, vocab_size)"""
     best = allowed.restrict(logits).topk(min(top_k, int(model.allowed_tokens.sum())))
-    probabilities = (best.values - logits.logsumexp(-1, keepdim=True)).exp()
+    probabilities = (best.values - log_total(logits)[:, None]).exp()
     return [
         [Candidate(token, probability) for token, probability in zip(model.to_tokens(ids), row, strict=True)]
         for ids, row in zip((best.indices + allowed.first).tolist(), probabilities.tolist(), strict=True)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import InputError, check_number
-from anyorder.models.base import AllowedTokens
+from anyorder.models.base import AllowedTokens, log_total
 from anyorder.orders.fixed import hash_uniform
 
 _CHUNK = 1 << 23
@@ -47,7 +47,7 @@ class TokenSampler:
             for i in range(0, len(logits), rows)
         ]
         tokens = torch.cat(parts) + allowed.first if parts else positions
-        return tokens, logits.gather(1, tokens[:, None]).squeeze(1) - logits.logsumexp(-1)
+        return tokens, logits.gather(1, tokens[:, None]).squeeze(1) - log_total(logits)
 
     def _sample(self, scores: Tensor, keys: Tensor, numbers: Tensor) -> Tensor:
         """(N, tokens) scores to (N,) tokens."""

@@ -14,7 +14,7 @@ from anyorder.data.packing import ranges
 from anyorder.decoding.sampling import TokenSampler
 from anyorder.errors import InputError
 from anyorder.models.attention import QueryPositions, Segments, to_device
-from anyorder.models.base import AllowedTokens, CanvasBatch, Model
+from anyorder.models.base import AllowedTokens, CanvasBatch, Model, log_total
 from anyorder.orders.base import State
 
 
@@ -251,7 +251,7 @@ class DecodeState:
     def token_logprobs(self, positions: Tensor, logits: Tensor) -> Tensor:
         """(B, T) the log-probability of the token that stands at each of these positions; 0 elsewhere."""
         tokens = self._all_tokens[self._row_of[positions]]
-        found = logits.gather(1, tokens[:, None]).squeeze(1) - logits.logsumexp(-1)
+        found = logits.gather(1, tokens[:, None]).squeeze(1) - log_total(logits)
         return torch.zeros_like(self._logprobs).view(-1).index_copy_(0, positions, found).view_as(self._logprobs)
 
     def track_history(self) -> "RevisionHistory":

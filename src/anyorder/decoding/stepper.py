@@ -28,7 +28,7 @@ from anyorder.decoding.engine import run_decoding
 from anyorder.decoding.schedules import Constant
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.errors import InputError, check_number
-from anyorder.models.base import AllowedTokens, Canvas, Model
+from anyorder.models.base import AllowedTokens, Canvas, Model, log_total
 from anyorder.orders import Order, State, make_order
 from anyorder.orders.base import Needs
 from anyorder.orders.learned import LearnedOrder
@@ -237,7 +237,7 @@ def _run(
             assert guided.logits is not None
             assert guided.masked is not None
             logits = guided.logits[guided.masked == move.position]
-            logprob = logits[0, move.token] - logits.logsumexp(-1)
+            logprob = logits[0, move.token] - log_total(logits)
             _write(state, move.position, (move.token, float(logprob)), number)
     guided.logits = None
     return run_decoding(model, batch, guided, Constant(1), max_step=len(moves) + 1, state=state)

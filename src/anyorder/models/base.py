@@ -154,10 +154,25 @@ class AllowedTokens:
     def best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """The most likely allowed token at each position and its log-probability: (N,), (N,)."""
         best, index = self.restrict(logits).max(-1)
-        return index + self.first, best - logits.logsumexp(-1)
+        return index + self.first, best - log_total(logits)
 
 
 def restrict(logits: Tensor, first: int, blocked: Tensor | None) -> Tensor:
     """`AllowedTokens.restrict` as a function that compiles."""
     allowed = logits[:, first:]
     return allowed if blocked is None else allowed.masked_fill(blocked[first:], -torch.inf)
+
+
+def log_total(logits: Tensor) -> Tensor:
+    """(N, vocab_size) to (N,) the logarithm of the denominator of each row's softmax."""
+    return _not_alone(logits).logsumexp(-1)[: len(logits)]
+
+
+def row_sums(values: Tensor) -> Tensor:
+    """(N, vocab_size) to (N,) sums."""
+    return _not_alone(values).sum(-1)[: len(values)]
+
+
+def _not_alone(values: Tensor) -> Tensor:
+    """A single row twice: on the CPU, threads share the sum of a long one, but not the sums of several."""
+    return values.expand(2, -1) if values.device.type == "cpu" and len(values) == 1 else values

@@ -5,6 +5,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
+from anyorder.models.base import log_total, row_sums
 from anyorder.orders.base import Order, State, register_order
 
 
@@ -28,7 +29,7 @@ class MaxProb(Confidence):
     """Where the best token is most probable."""
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
-        return state.allowed.restrict(logits).amax(-1) - logits.logsumexp(-1)
+        return state.allowed.restrict(logits).amax(-1) - log_total(logits)
 
 
 @register_order("margin")
@@ -39,7 +40,7 @@ class Margin(Confidence):
         words = state.allowed.restrict(logits)
         best, index = words.max(-1, keepdim=True)
         second = words.scatter(-1, index, -torch.inf).amax(-1)
-        total = logits.logsumexp(-1)
+        total = log_total(logits)
         return (best.squeeze(-1) - total).exp() - (second - total).exp()
 
 
@@ -56,7 +57,7 @@ class LeastToMost(Confidence):
     """Where the token that stands there now, the mask, is least likely (paper, section 4.2)."""
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
-        return logits.logsumexp(-1) - logits[:, state.mask_token]
+        return log_total(logits) - logits[:, state.mask_token]
 
 
 @register_order("easy-first")
@@ -68,11 +69,11 @@ class EasyFirst(Confidence):
         self.negent = negent
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
-        unlikely = logits.logsumexp(-1) - logits[:, state.mask_token]
+        unlikely = log_total(logits) - logits[:, state.mask_token]
         return self.logp * unlikely - self.negent * entropy(logits)
 
 
 def entropy(logits: Tensor) -> Tensor:
     """In nats. (M, vocab_size) to (M,)"""
     logp = logits.log_softmax(-1)
-    return -(logp.exp() * logp).sum(-1)
+    return -row_sums(logp.exp() * logp)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anyorder.models.base import restrict
+from anyorder.models.base import log_total, restrict, row_sums
 from anyorder.orders.base import State
 
 FEATURES = (
@@ -74,11 +74,11 @@ def prediction_stats(logits: Tensor, first: int, blocked: Tensor | None, mask_to
     best, index = allowed.max(-1)
     tokens = torch.arange(allowed.shape[1], device=logits.device)
     second = torch.where(tokens == index[:, None], -torch.inf, allowed).amax(-1)
-    log_total = logits.logsumexp(-1)
-    logp = logits - log_total[:, None]
-    entropy = -(logp.exp() * logp).sum(-1)
-    mask = logits[:, mask_token] - log_total
-    return best - log_total, second - log_total, entropy, mask, index + first, log_total
+    total = log_total(logits)
+    logp = logits - total[:, None]
+    entropy = -row_sums(logp.exp() * logp)
+    mask = logits[:, mask_token] - total
+    return best - total, second - total, entropy, mask, index + first, total
 
 
 def extract_features(state: State, stats_function: StatsFunction = prediction_stats) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from anyorder.decoding.schedules.base import AdaptiveSchedule, register_schedule
 from anyorder.errors import InputError, check_number
+from anyorder.models.base import log_total, row_sums
 from anyorder.orders.base import State
 from anyorder.orders.confidence import entropy
 
@@ -103,7 +104,7 @@ class Klass(AdaptiveSchedule):
         stable = torch.zeros(state.masked.shape, dtype=torch.int64, device=now.device)
         if self._before is not None and self._row is not None and self._stable is not None:
             row = self._row.flatten()[where]
-            divergence = (now.exp() * (now - self._before[row.clamp(min=0)])).sum(-1)
+            divergence = row_sums(now.exp() * (now - self._before[row.clamp(min=0)]))
             is_stable = (row >= 0) & (divergence < self.divergence)
             stable.view(-1).index_copy_(0, where, torch.where(is_stable, self._stable.flatten()[where] + 1, 0))
         rows = torch.arange(len(where), device=now.device)
@@ -116,7 +117,7 @@ class Klass(AdaptiveSchedule):
 def best_logprobs(state: State) -> Tensor:
     """(B, T) the log-probability of the best token that may be filled in; -inf where nothing is masked."""
     assert state.logits is not None
-    return state.spread(state.allowed.restrict(state.logits).amax(-1) - state.logits.logsumexp(-1))
+    return state.spread(state.allowed.restrict(state.logits).amax(-1) - log_total(state.logits))
 
 
 def ranked(scores: Tensor) -> tuple[Tensor, Tensor]:
