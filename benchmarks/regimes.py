@@ -5,9 +5,9 @@
     python benchmarks/regimes.py --merge PART.json PART.json --json FILE
 
 Translations have the length of their references unless --length says otherwise, and are scored by BLEU; puzzles by the
-share that is entirely right. Every row has a 95% interval, and its difference from the best row that fills one position
-a step, with its interval and its p-value. If a step fills everything, the order does not matter: such a regime is run
-once, in the first order.
+share that is entirely right. Every row has a 95% interval (bootstrap for BLEU, Wilson's for a share), and its
+difference from the best row that fills one position a step, with its bootstrap interval and its p-value. If a step
+fills everything, the order does not matter: such a regime is run once, in the first order.
 
 FILE is written after every order, and beside it an .npz file with what every sentence contributes to the scores. So a
 run that is stopped keeps what is done, and several processes can share the work: give each its own --orders and merge
@@ -33,7 +33,7 @@ from anyorder.data.corpus import read_parallel
 from anyorder.decoding.config import AUTO, DecodingConfig
 from anyorder.decoding.sentence import encode_sentences
 from anyorder.decoding.trajectory import Trajectory
-from anyorder.evaluation.accuracy import answers_of
+from anyorder.evaluation.accuracy import answers_of, wilson_interval
 from anyorder.evaluation.bleu import multi_bleu
 from anyorder.evaluation.evaluate_puzzles import solve_puzzles, task_of
 from anyorder.evaluation.scorers import default_tokenizer, make_scorer
@@ -171,7 +171,10 @@ def add_intervals(result: dict[str, Any], statistics: Sequence[NDArray[np.int64]
     by_name = {_name(row): counts for row, counts in zip(rows, statistics, strict=True)}
     one_by_one = [row for row in rows if (row["schedule"], row["revision"]) == ("one", "none")]
     best = result["compared_with"] = _name(max(one_by_one, key=lambda row: row["quality"]))
-    intervals = bootstrap_intervals(by_name, score, SAMPLES)
+    if result["metric"] == "accuracy":
+        intervals = {name: wilson_interval(*counts.sum(0).tolist()) for name, counts in by_name.items()}
+    else:
+        intervals = bootstrap_intervals(by_name, score, SAMPLES)
     comparisons = compare(by_name, [best], score, samples=SAMPLES)
     for row in rows:
         name = _name(row)
@@ -197,7 +200,8 @@ def merge(parts: Sequence[Path]) -> tuple[dict[str, Any], list[NDArray[np.int64]
                 row["order"] = "any"
             rows.setdefault(_name(row), row)
             statistics.setdefault(_name(row), own)
-    return {**loaded[0], "rows": list(rows.values())}, list(statistics.values())
+    merged = {key: value for result in reversed(loaded) for key, value in result.items()}
+    return {**merged, "rows": list(rows.values())}, list(statistics.values())
 
 
 def common_signature(signature: str) -> str:

@@ -62,7 +62,8 @@ def draw(axes: Any, result: dict[str, Any]) -> None:
     axes.minorticks_off()
     axes.set_xlabel("forward passes")
     axes.set_ylabel("BLEU" if result["metric"] == "BLEU" else "solved (%)")
-    axes.set_title(f"{result['direction'] or 'puzzles'}, {result['source']} ({result['size']:,})", fontsize=9)
+    direction = f"{result['direction']}, " if result["direction"] else ""
+    axes.set_title(f"{direction}{result['source']} ({result['size']:,})", fontsize=9)
     worst = sorted(row["quality"] for row in rows)[len(rows) // 20]
     axes.set_ylim(bottom=max(0, worst - 1))  # a few regimes that ruin everything are left out
     axes.spines[["top", "right"]].set_visible(False)
