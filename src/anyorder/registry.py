@@ -1,6 +1,6 @@
 """Things by name: what stands before the colon is found in a dict, what stands after it are its options.
 
-`outer-in:stride=2`, `threshold:0.9`. Knows nothing of orders, schedules or revisions.
+`outer-in:stride=2`, `threshold:0.9`. Knows nothing of orders, schedules, revisions, rewards or tasks.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -46,9 +46,10 @@ def from_name(kind: str, name: str, registry: Mapping[str, type[N]], also: Itera
     return found
 
 
-def check_free(kind: str, name: str, registry: Mapping[str, type]) -> None:
+def check_free(kind: str, name: str, registry: Mapping[str, object]) -> None:
     """An `InputError` if something of anyorder's own has this name. A user's own may be replaced, as in a notebook."""
-    if name in registry and registry[name].__module__.partition(".")[0] == __name__.partition(".")[0]:
+    module = getattr(registry.get(name), "__module__", None) or ""
+    if module.partition(".")[0] == __name__.partition(".")[0]:
         raise InputError(f"there is already {kind} '{name}': choose another name")
 
 

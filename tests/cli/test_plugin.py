@@ -56,13 +56,19 @@ def test_a_plugin_is_run_once_and_leaves_nothing_behind(plugin: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("register", "base", "name"),
-    [("order", "Order", "margin"), ("schedule", "FixedSchedule", "cosine"), ("revision", "Revision", "gibbs")],
+    ("register", "name", "mine"),
+    [
+        ("order", "margin", "class Mine(anyorder.Order): ..."),
+        ("schedule", "cosine", "class Mine(anyorder.FixedSchedule): ..."),
+        ("revision", "gibbs", "class Mine(anyorder.Revision): ..."),
+        ("reward", "bleu", "def mine(hypotheses, references): ..."),
+        ("task", "sudoku-9x9", "class Mine(anyorder.PuzzleTask): ..."),
+    ],
 )
-def test_a_plugin_replaces_nothing_that_is_built_in(tmp_path: Path, register: str, base: str, name: str) -> None:
+def test_a_plugin_replaces_nothing_that_is_built_in(tmp_path: Path, register: str, name: str, mine: str) -> None:
     """A signature names an order: it must mean the same everywhere."""
     file = tmp_path / f"my_{register}.py"
-    file.write_text(f"import anyorder\n\n@anyorder.register_{register}('{name}')\nclass Mine(anyorder.{base}): ...\n")
+    file.write_text(f"import anyorder\n\n@anyorder.register_{register}('{name}')\n{mine}\n")
     with pytest.raises(InputError, match=f"there is already an? {register} '{name}': choose another name"):
         load_plugin(file)
 

@@ -18,6 +18,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from anyorder.errors import InputError, unknown
+from anyorder.registry import check_free
 
 EMPTY = 0
 """The cell that is to be filled. Other cells hold the number of their symbol, from 1."""
@@ -117,9 +118,7 @@ def register_task(name: str) -> Callable[[Registered], Registered]:
     """Decorator: the task is found under this name."""
 
     def add(task: Registered) -> Registered:
-        known = TASKS.get(name)
-        if known is not None and (known.__module__, known.__qualname__) != (task.__module__, task.__qualname__):
-            raise InputError(f"there is already a task '{name}': choose another name")
+        check_free("a task", name, TASKS)
         TASKS[name] = task
         return task
 

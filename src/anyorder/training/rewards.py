@@ -22,6 +22,7 @@ from torch import Tensor
 from anyorder.data.text import Text, TextConfig
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError, unknown
+from anyorder.registry import check_free
 from anyorder.training.ngrams import length_mask, ngram_matches, ngram_totals
 
 HOLE = -1
@@ -107,17 +108,11 @@ def register_reward(name: str) -> Callable[[Registered], Registered]:
     """Decorator: the reward is found under this name. For a function of texts, or a subclass of `Reward`."""
 
     def add(reward: Registered) -> Registered:
-        known = REWARDS.get(name)
-        if known is not None and _origin(known) != _origin(reward):  # the same again: a cell or a file that runs twice
-            raise InputError(f"there is already a reward '{name}': choose another name")
+        check_free("a reward", name, REWARDS)
         REWARDS[name] = reward
         return reward
 
     return add
-
-
-def _origin(reward: object) -> tuple[str, str]:
-    return getattr(reward, "__module__", ""), getattr(reward, "__qualname__", repr(reward))
 
 
 def check_reward(name: str) -> None:
