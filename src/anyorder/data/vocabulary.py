@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -99,7 +100,7 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self._pieces)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A hash of the tokenizer: vocabularies with the same fingerprint encode every text in the same way."""
         return hashlib.sha256(self._tokenizer.to_str().encode()).hexdigest()[:16]
