@@ -9,8 +9,10 @@ import pytest
 from anyorder.decoding.trajectory import read_trajectories
 from anyorder.errors import InputError
 from anyorder.reproduce import jobs as jobs_module
+from anyorder.reproduce.paper import ablation_name
 from anyorder.reproduce.plan import Request, make_plan
 from anyorder.reproduce.reproduce import preview, reproduce
+from anyorder.reproduce.settings import SETTINGS
 from anyorder.training.learn_order import LearnOrderResult
 from anyorder.translator import Translator
 from tests.reproduce.conftest import Laboratory
@@ -75,10 +77,13 @@ def test_the_table(made: Path, request_of: Request) -> None:
 
 def test_trajectories_lie_beside_their_cell(made: Path) -> None:
     cells = sorted(made.glob("decode/*/de-en/*/gold/*/cell.json"))
+    learned = f"hidden,reward=bleu,lambda={SETTINGS['here']['hidden'].rl.entropy_coef:g},steps=1"
     assert [cell.parent.name for cell in cells] == [
-        "hidden,reward=bleu,lambda=0.001,steps=1,seed=1", "hidden,reward=bleu,lambda=0.001,steps=1,seed=2",
-        "left-to-right", "margin",
-    ]  # fmt: skip
+        f"{learned},seed=1",
+        f"{learned},seed=2",
+        "left-to-right",
+        "margin",
+    ]
     for cell in cells:
         record = json.loads(cell.read_text())
         trajectories = list(read_trajectories(cell.with_name("trajectories.jsonl.xz")))
@@ -100,8 +105,9 @@ def test_a_second_call_computes_nothing(made: Path, request_of: Request, monkeyp
 
 
 def test_another_table_takes_what_is_there(made: Path, request_of: Request) -> None:
-    """The whole dev set needs its long sentences only, and the paper's lambda is learned already."""
-    other = replace(request_of, table="table3", rows=["bleu, λ=0.001"])
+    """The whole dev set needs its long sentences only, and the same lambda is learned already."""
+    same = ablation_name("bleu", SETTINGS["here"]["hidden"].rl.entropy_coef)
+    other = replace(request_of, table="table3", rows=[same])
     assert all(job.done for job in make_plan(other).jobs)
     whole = make_plan(replace(request_of, table="table5", rows=["outer-in:stride=2"], sentences=None)).jobs
     assert [job.done for job in whole] == [False, False]
