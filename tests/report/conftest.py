@@ -2,12 +2,13 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from anyorder.decoding.trajectory import Trajectory
+from anyorder.decoding.trajectory import Trajectory, Write
 from anyorder.report.html import write_html
 
 WORDS = ["the", "house", "is", "small", "Indi@@", "ana", "was", "first", "of", "accoun@@", "tability", "."]
@@ -19,6 +20,12 @@ def trajectory(source: str, tokens: list[str], steps: list[int], order: str = "s
     return Trajectory(
         source, text, tokens, steps, [-0.1 * step for step in steps], order, len(tokens), f"order:{order}"
     )
+
+
+def revised() -> Trajectory:
+    """Two words, the first of which was written twice."""
+    run = trajectory("s", ["new", "b"], [2, 1])
+    return replace(run, writes=[Write(0, 1, "old", -1.5), Write(1, 1, "b", -0.1), Write(0, 2, "new", -0.2)])
 
 
 def make_systems(count: int, orders: int = 3, seed: int = 0) -> dict[str, list[Trajectory]]:

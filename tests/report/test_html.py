@@ -6,15 +6,17 @@ import hashlib
 import json
 import re
 import time
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from anyorder.decoding.trajectory import Write
 from anyorder.errors import InputError
 from anyorder.report.html import pack, report_page, write_html
-from tests.report.conftest import make_analysis, make_systems, trajectory
+from tests.report.conftest import make_analysis, make_systems, revised, trajectory
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -60,6 +62,36 @@ def test_runs_can_be_read_back() -> None:
             assert (source, text, steps) == (run.source, run.text, run.steps)
             assert [data["vocabulary"][token] for token in tokens] == run.tokens
             assert [-p / 100 for p in logprobs] == pytest.approx(run.logprobs, abs=0.0051)
+
+
+def test_writes_of_revised_positions_can_be_read_back() -> None:
+    given = ["x", None, "y", None]
+    puzzle = replace(
+        revised(), canvas=given, writes=[Write(1, 1, "old", -1), Write(3, 1, "b", -1), Write(1, 2, "new", 0)]
+    )
+    data = embedded(report_page({"a": [revised()], "b": [puzzle]}))
+    for run, canvas, expected in zip(data["sentences"][0][1], (None, given), (revised(), puzzle), strict=True):
+        *_, packed, writes = run
+        assert (packed and [None if token is None else data["vocabulary"][token] for token in packed]) == canvas
+        assert expected.writes is not None
+        assert [(p, s, data["vocabulary"][t], -q / 100) for p, s, t, q in writes] == [
+            (one.position, one.step, one.token, one.logprob) for one in expected.writes
+        ]
+
+
+@pytest.mark.parametrize(
+    "writes",
+    [
+        None,
+        [],
+        [Write(0, 2, "new", 0), Write(1, 1, "b", 0)],  # each position once
+        [Write(7, 1, "old", 0), Write(0, 2, "new", 0), Write(1, 1, "b", 0)],  # outside of the sentence
+        [Write(0, 2, "new", 0), Write(1, 1, "b", 0), Write(0, 9, "old", 0)],  # after the last step
+        [Write(0, 1, "new", 0), Write(1, 1, "b", 0), Write(0, 2, "other", 0)],  # does not end in the tokens
+    ],
+)
+def test_writes_that_show_no_revision_are_left_out(writes: list[Write] | None) -> None:
+    assert len(pack({"x": [replace(revised(), writes=writes)]})["sentences"][0][1][0]) == 4
 
 
 def test_frequent_tokens_have_small_numbers() -> None:

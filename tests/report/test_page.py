@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.conftest import make_analysis, make_answers, make_systems, trajectory
+from tests.report.conftest import make_analysis, make_answers, make_systems, revised, trajectory
 
 pytestmark = pytest.mark.browser
 Opened = Callable[..., Any]
@@ -413,6 +413,22 @@ def test_data_that_is_damaged_is_explained(tab: Any, tmp_path: Path, opened: Ope
     alert = tab.get_by_role("alert")
     alert.wait_for()
     assert "cannot be read" in alert.text_content()
+
+
+def test_a_revised_position_changes_at_its_step(opened: Opened) -> None:
+    tab = opened({"plain": [trajectory("s", ["new", "b"], [2, 1])], "revised": [revised()]})
+    assert [text.count("changed") for text in tab.locator(".fill").all_text_contents()] == [0, 1]
+    words = tab.locator(".fill").nth(1).locator(".token .word")
+    for key, filled, shown in [
+        ("Home", [0, 0], []),
+        ("ArrowRight", [1, 2], ["old", "b"]),
+        ("End", [2, 2], ["new", "b"]),
+    ]:
+        tab.keyboard.press(key)
+        assert counts(tab) == filled
+        if shown:
+            assert words.all_text_contents() == shown
+    assert "old->new" in tab.locator(".fill-brackets").nth(1).text_content()
 
 
 def test_puzzles_are_grids(opened: Opened) -> None:

@@ -5,12 +5,12 @@ It packs trajectories and an analysis into plain JSON and must not know models. 
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from anyorder.analysis.results import Analysis
-from anyorder.decoding.trajectory import Trajectory, check_systems
+from anyorder.decoding.trajectory import Trajectory, Write, check_systems
 from anyorder.files import atomic_file
 from anyorder.report.grids import pack_grid
 from anyorder.web.bundle import page
@@ -54,14 +54,15 @@ def pack(
 ) -> dict[str, Any]:
     """The data that the page reads; `web/page/data.js` unpacks it.
 
-    A sentence is `[source, runs]`, a run `[text, tokens, steps, logprobs]`, with the canvas at its end if a part of it
-    was given: a token, or null where one was filled in. Tokens are indices into `vocabulary`, and log-probabilities are
-    in hundredths, without their sign. Puzzles have a `grid`. The runs of one sentence lie together because they
-    resemble each other and so compress well.
+    A sentence is `[source, runs]`, a run `[text, tokens, steps, logprobs]`, with the canvas after that if a part of it
+    was given: a token, or null where one was filled in. If positions were revised, all writes are at the end (after
+    null if there is no canvas), each `[position, step, token, logprob]`. Tokens are indices into `vocabulary`, and
+    log-probabilities are in hundredths, without their sign. Puzzles have a `grid`. The runs of one sentence lie
+    together because they resemble each other and so compress well.
     """
     check_systems(systems, references)
     rows = list(zip(*systems.values(), strict=True))
-    counts = Counter(token for row in rows for run in row for token in (*run.tokens, *_given(run)))
+    counts = Counter(token for row in rows for run in row for token in _spelled(run))
     vocabulary = [token for token, _ in counts.most_common()]  # the most frequent tokens get the shortest numbers
     index = {token: i for i, token in enumerate(vocabulary)}
     return {
@@ -82,15 +83,38 @@ def pack(
 
 
 def _pack_run(run: Trajectory, index: Mapping[str, int]) -> list[Any]:
-    packed = [run.text, [index[token] for token in run.tokens], run.steps, [_hundredths(p) for p in run.logprobs]]
-    if run.canvas is not None:
-        packed.append([None if token is None else index[token] for token in run.canvas])
+    packed: list[Any] = [
+        run.text,
+        [index[token] for token in run.tokens],
+        run.steps,
+        [_hundredths(p) for p in run.logprobs],
+    ]
+    writes = _revising_writes(run)
+    if run.canvas is not None or writes:
+        packed.append(run.canvas and [None if token is None else index[token] for token in run.canvas])
+    if writes:
+        packed.append([[one.position, one.step, index[one.token], _hundredths(one.logprob)] for one in writes])
     return packed
 
 
-def _given(run: Trajectory) -> list[str]:
-    """The tokens that were given with the canvas."""
-    return [token for token in run.canvas or () if token is not None]
+def _revising_writes(run: Trajectory) -> list[Write]:
+    """All writes by step, if positions were written again.
+
+    In a file from elsewhere they need not end in the tokens. Then there are none.
+    """
+    if len(run.writes or ()) <= run.length:
+        return []
+    writes = sorted(run.writes or (), key=lambda write: write.step)
+    last = {write.position: (write.token, write.step) for write in writes}
+    final = dict(zip(run.positions, zip(run.tokens, run.steps, strict=True), strict=True))
+    return writes if last == final else []
+
+
+def _spelled(run: Trajectory) -> Iterator[str]:
+    """The tokens that a run needs numbers for: those it has, that it was given, and that it wrote and replaced."""
+    yield from run.tokens
+    yield from (token for token in run.canvas or () if token is not None)
+    yield from (write.token for write in _revising_writes(run))
 
 
 def _hundredths(logprob: float) -> int:

@@ -57,9 +57,10 @@ export function corpus(data) {
     steps: (i, s) => data.sentences[i][1][s][2],
     length: (i) => data.sentences[i][1].reduce((most, run) => Math.max(most, run[1].length), 0),
     run(i, s) {
-      const [, tokens, steps, logprobs, canvas] = data.sentences[i][1][s];
+      const [, tokens, steps, logprobs, canvas, packed] = data.sentences[i][1][s];
       const spell = (id) => (id === null ? null : data.vocabulary[id]);
-      const run = onCanvas({ tokens: tokens.map(spell), steps, logprobs: logprobs.map((p) => -p / 100), canvas: canvas?.map(spell), length: tokens.length, order: systems[s].name });
+      const writes = packed?.map(([position, step, id, p]) => ({ position, step, token: spell(id), logprob: -p / 100 }));
+      const run = onCanvas({ tokens: tokens.map(spell), steps, logprobs: logprobs.map((p) => -p / 100), canvas: canvas?.map(spell), writes, length: tokens.length, order: systems[s].name });
       return grid ? withGrid(run, i, s) : run;
     },
     /** A metric of one sentence in one system; null if there is none. */

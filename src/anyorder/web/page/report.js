@@ -9,6 +9,7 @@ import { fillView } from "./fill.js";
 import { list } from "./list.js";
 import { player } from "./player.js";
 import { themeButton } from "./theme.js";
+import { changedCount, writesOf } from "./writes.js";
 
 const ROW = 76;
 let redraw = () => {};
@@ -241,7 +242,9 @@ function sentencesView(corpus) {
   function runWithMetrics(i, s) {
     const metrics = corpus.measures.filter((name) => /bleu/i.test(name)).map((name) => [name.replace(/^sentence bleu$/, "BLEU"), formatNumber(corpus.measure(name, i, s), 1)]);
     metrics.push(["log p", formatNumber(corpus.measure("mean log-probability", i, s))]);
-    return { ...corpus.run(i, s), note: corpus.label(i, s), metrics };
+    const run = corpus.run(i, s);
+    if (run.writes) metrics.push(["changed", String(changedCount(writesOf(run)))]);
+    return { ...run, note: corpus.label(i, s), metrics };
   }
 
   /** Shows the sentence in the address, or the first one. */
