@@ -24,10 +24,13 @@ from anyorder.decoding.state import Hypothesis
 from anyorder.decoding.trajectory import Trajectory, to_writes
 from anyorder.device import inference_dtype, resolve_device
 from anyorder.errors import InputError, check_number
-from anyorder.models.adapter import TransformersModel
+from anyorder.models.adapter import MASK, TransformersModel
 from anyorder.models.base import Canvas
 from anyorder.models.pretrained import is_transformers, load_transformers
 from anyorder.orders import Order, make_order
+from anyorder.tasks import TASKS, make_task
+from anyorder.tasks.base import BLANKS
+from anyorder.tasks.encoder import TASK_KEY
 from anyorder.translator import CHUNK, Translator, sentence_key
 from anyorder.translator import load as load_translator
 
@@ -249,6 +252,8 @@ class Filler:
         for (text, problems), ids in zip(cleaned, encoded, strict=True):
             tokens = np.concatenate([ids, masks])
             unfit = self._unfit(tokens)
+            if unfit and length is None:
+                unfit = self._no_puzzle(text) or unfit
             lines.append(_Line(text, tokens, problems + unfit, not unfit))
         return lines
 
@@ -263,6 +268,23 @@ class Filler:
         if not (tokens == self.model.mask_token).any():
             return (Problem("source", "unmasked source", "has no mask, so there is nothing to fill"),)
         return ()
+
+    def _no_puzzle(self, text: str) -> tuple[Problem, ...]:
+        """What keeps a text from being one of the puzzles that the model is for, if it is for puzzles."""
+        name = str(getattr(self.model.network.config, TASK_KEY, ""))
+        if name not in TASKS:
+            return ()
+        task, cells = make_task(name), text.strip().replace(MASK, BLANKS[0])
+        unknown = [cell for cell in cells if cell not in (*BLANKS, *task.symbols)]
+        if len(cells) != task.cells:
+            found = f"{len(cells):,} character{'' if len(cells) == 1 else 's'}"
+        elif unknown:
+            found = f"'{unknown[0]}'"
+        else:
+            return ()
+        symbols = f"{task.symbols[0]} to {task.symbols[-1]}, or {BLANKS[0]} for an empty cell"
+        error = f"{found}, expected the {task.cells} cells of {name}: {symbols}"
+        return (Problem("source", f"unreadable puzzle ({error})", error),)
 
     def _trajectory(self, line: _Line, hypothesis: Hypothesis | None, decoding: BoundDecoding, task: str) -> Trajectory:
         model = self.model

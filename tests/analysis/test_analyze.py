@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from anyorder.analysis import order_metrics
+from anyorder.analysis import linguistics, order_metrics
 from anyorder.analysis.analyze import Analysis, analyze
 from anyorder.analysis.linguistics import Annotation
 from anyorder.analysis.order_labels import LABELS
@@ -16,6 +16,7 @@ from anyorder.analysis.system_metrics import BINS
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from tests.analysis.paper import AFFLECK, MOSTLY_LEFT_TO_RIGHT, TEARGAS
+from tests.report.conftest import make_answers
 
 FIELDS = ["value", "low", "high", "null", "null_low", "null_high", "count"]
 FIELDS += ["difference", "difference_low", "difference_high"]
@@ -301,3 +302,14 @@ def test_puzzles_are_solved_or_not_and_have_no_words() -> None:
     assert not {"suffix last share", "frequency correlation", "repetition rate"} & set(system.metrics)
     assert found.notes == []
     assert found.per_sentence["solved"] == [[100, 0, 100, 100]]
+
+
+def test_repetitions_of_puzzles_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(linguistics, "repetitions", refuse)
+    monkeypatch.setattr(linguistics, "shuffled_repetitions", refuse)
+    systems, _ = make_answers(3)
+    found = measure(systems, samples=20, null_samples=2)
+    assert [system.metrics["solved"].value for system in found.systems] == [100, 0]

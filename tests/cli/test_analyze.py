@@ -10,7 +10,9 @@ import pytest
 
 from anyorder.analysis.order_metrics import left_to_right, outer_in
 from anyorder.cli import main
+from anyorder.decoding.trajectory import write_trajectories
 from tests.analysis.paper import AFFLECK, MOSTLY_LEFT_TO_RIGHT, TEARGAS
+from tests.report.conftest import make_answers
 
 PRINTED = [TEARGAS, AFFLECK, MOSTLY_LEFT_TO_RIGHT]
 
@@ -90,12 +92,27 @@ def test_tables_for_a_paper(files: Path) -> None:
     outer = json.loads((files / "out.json").read_text())["systems"][2]["figures"]["kendall outer-in"]
     assert f" & {outer['value']:.2f}" in next(line for line in table.splitlines() if line.startswith("outer & "))
     assert "{[}bold{]} & " in table
-    assert table.startswith("% ± is half of the 95% interval")
+    assert table.startswith("% ± is half of the 95% interval; random: random orders of the same sentences\n")
     assert "% [bold]: order:[bold]" in table
 
 
-def test_report_and_figures_get_the_analysis(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their content is tested elsewhere; here, that the report appears whole or not at all."""
+def test_puzzles_are_called_puzzles(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    systems, _ = make_answers(3)
+    write_trajectories(files / "right.jsonl", systems["right"])
+    command = ["analyze", files / "right.jsonl", "--samples", 20, "--null-samples", 2]
+    assert main([str(one) for one in (*command, "--table", files / "new.md", "--json", files / "new.json")]) == 0
+    shown = capsys.readouterr().out
+    assert "3 puzzles: shape" in shown
+    table = (files / "new.md").read_text()
+    assert "random orders of the same puzzles" in table
+    assert "sentence" not in shown + table
+    assert json.loads((files / "new.json").read_text())["sentences"] == 3
+
+
+def test_report_and_figures_get_the_analysis(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Their content is tested elsewhere; here, that the report appears whole or not at all, and that it is named."""
     seen = []
 
     def report_page(systems: dict, analysis: dict, references: list[str] | None, title: str) -> str:
@@ -107,7 +124,14 @@ def test_report_and_figures_get_the_analysis(files: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "anyorder.report.html", SimpleNamespace(report_page=report_page))
     drawn = SimpleNamespace(plot_all=lambda analysis, folder: folder.mkdir())
     monkeypatch.setitem(sys.modules, "anyorder.report.plots", drawn)
-    assert run(files, "--html", files / "out.html", "--figures", files / "drawn") == 0
+    json_file, table = files / "[b] out.json", files / "out.md"
+    outputs = ["--html", files / "out.html", "--figures", files / "drawn", "--json", json_file, "--table", table]
+    assert run(files, *outputs) == 0
+    printed, errors = capfd.readouterr()
+    written = [json_file, files / "out.html", table, files / "drawn"]
+    assert (printed.splitlines()[-4:], errors) == ([f"wrote {file}" for file in written], "")
+    assert run(files, "--json", "/dev/null") == 0
+    assert "wrote" not in capfd.readouterr().out
     assert seen == [(["paper", "[bold]", "outer"], 1, None)]
     assert (files / "out.html").read_text() == "page"
     assert (files / "drawn").is_dir()

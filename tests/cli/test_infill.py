@@ -105,9 +105,42 @@ def test_a_model_for_puzzles_reads_puzzles(tmp_path: Path, capsys: pytest.Captur
         capsys, "infill", "--model", "sudoku-4x4", "--order", "margin", "--json", out, puzzles, "--device", "cpu"
     )
     assert code == 0
-    assert "1 line was not filled as it is (1 unmasked source): line 2" in errors
+    assert "1 line was not filled as it is (1 unreadable puzzle): line 2 (unreadable puzzle (4 characters, " in errors
     first, none, text, last = read_trajectories(out)
     assert printed.splitlines() == [first.text, "..20", text.text, "4132234114233214"]
     assert (first.source, first.task, first.length) == ("0000034010030000", "sudoku-4x4", 12)
     assert [run.task for run in (none, text, last)] == ["infill", "infill", "sudoku-4x4"]
     assert text.length == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("020000000420010", "15 characters"),
+        ("02000000042001030", "17 characters"),
+        ("[MASK]" * 17, "17 characters"),
+        (" 1 ", "1 character"),
+        ("02000000042001a3", "'a'"),
+        ("0200000004250103", "'5'"),
+    ],
+)
+def test_a_line_that_is_no_puzzle(line: str, found: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed, errors = run(capsys, "infill", "--model", "sudoku-4x4", "--device", "cpu", line)
+    expected = f"{found}, expected the 16 cells of sudoku-4x4: 1 to 4, or 0 for an empty cell"
+    assert (code, printed, errors) == (2, "", f"anyorder infill: input, line 1: {expected}\n")
+
+
+def test_a_puzzle_without_empty_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, errors = run(capsys, "infill", "--model", "sudoku-4x4", "--device", "cpu", "1234341221434321")
+    assert (code, errors) == (2, "anyorder infill: input, line 1: has no mask, so there is nothing to fill\n")
+
+
+def test_the_trace_of_a_puzzle_is_a_grid(capsys: pytest.CaptureFixture[str]) -> None:
+    puzzle = "1234341221430020"
+    options = ["--model", "sudoku-4x4", "--device", "cpu", "--order", "right-to-left", "--trace"]
+    _, printed, _ = run(capsys, "infill", *options, puzzle)
+    source, steps, *_, result, _ = printed.splitlines()
+    assert (source, result) == (f"source  {puzzle}", "result  1234341221434321")
+    assert steps.split("  ")[::5] == ["step 1", "step 2", "step 3"]
+    assert " .  . | 2 [1]    . [3]| 2  1    [4] 3 | 2  1" in printed
+    assert "step of each cell" in printed

@@ -28,6 +28,17 @@ def test_generated_files(files: tuple[Path, Path]) -> None:
     assert [task.write(row) for row in found.first] == solutions
 
 
+def test_the_files_that_were_written_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    puzzles, solutions = tmp_path / "[a] puzzles.txt.gz", tmp_path / "solutions.txt"
+    command = ["puzzles", "--task", "sudoku-4x4", "--count", "2"]
+    assert main([*command, "--out", str(puzzles), "--solutions", str(solutions)]) == 0
+    assert capsys.readouterr() == (f"wrote {puzzles}\nwrote {solutions}\n", "")
+    for no_file in ("--out", "--solutions"):  # a device or a pipe, which may be standard output
+        other = {"--out": puzzles, "--solutions": solutions, no_file: "/dev/null"}
+        assert main([*command, *(str(part) for pair in other.items() for part in pair)]) == 0
+        assert capsys.readouterr() == ("", "")
+
+
 def test_accuracy_of_the_bundled_model(
     files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ from anyorder.analysis.linguistics import Text
 from anyorder.analysis.order_labels import LABELS
 from anyorder.analysis.order_metrics import Array
 from anyorder.analysis.parsers import Parser, Trees, annotate, choose_parser, read_trees
-from anyorder.analysis.results import Analysis, Metric, SystemAnalysis
+from anyorder.analysis.results import SOLVED, Analysis, Metric, SystemAnalysis
 from anyorder.analysis.statistics import MetricEstimator, Statistic, ratio_statistic
 from anyorder.analysis.system_metrics import (
     BINS,
@@ -33,8 +33,7 @@ from anyorder.evaluation.bleu import sentence_bleu
 from anyorder.evaluation.systems import Systems, common_task, name_systems
 from anyorder.tasks import TASKS, PuzzleTask
 
-SOLVED = "solved"
-OF_WORDS = ("suffix last share", "suffixes last", "frequency correlation", "repetition rate", "punctuation first share")
+OF_WORDS = ("suffix last share", "suffixes last", "frequency correlation", "punctuation first share")
 """Metrics that say nothing about the cells of a puzzle."""
 
 __all__ = ["Analysis", "Metric", "SystemAnalysis", "analyze"]
@@ -129,12 +128,13 @@ def _analyze_system(
         shuffled_statistics, shuffled_by_tag = shuffled.statistics(frequencies)
         _collect_values(shuffled_statistics, nulls)
         _collect_values(shuffled_by_tag, nulls_by_tag)
-    repeated, neighbors = linguistics.repetitions(text.words)
-    statistics["repetition rate"] = ratio_statistic((repeated[None], neighbors))
-    repeated_by_chance = linguistics.shuffled_repetitions(text.words, null_samples, random)
-    nulls["repetition rate"] = [repeated_by_chance.sum(1) / max(1.0, neighbors.sum())]
     if SOLVED in quality:
         statistics = {key: statistic for key, statistic in statistics.items() if key not in OF_WORDS}
+    else:
+        repeated, neighbors = linguistics.repetitions(text.words)
+        statistics["repetition rate"] = ratio_statistic((repeated[None], neighbors))
+        repeated_by_chance = linguistics.shuffled_repetitions(text.words, null_samples, random)
+        nulls["repetition rate"] = [repeated_by_chance.sum(1) / max(1.0, neighbors.sum())]
     for key, scores in quality.items():
         statistics[key] = ratio_statistic((scores[None], np.ones(len(scores))))
     metrics = {key: estimator.metric(key, statistic, nulls.get(key)) for key, statistic in statistics.items()}

@@ -3,6 +3,9 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+SOLVED = "solved"
+"""The metric that puzzles have and sentences have not."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -54,6 +57,11 @@ class Analysis:
 
     def __repr__(self) -> str:
         return f"Analysis(sentences={self.sentences}, systems={[system.name for system in self.systems]})"
+
+    @property
+    def noun(self) -> str:
+        """What was measured: `sentence` or `puzzle`."""
+        return "puzzle" if any(SOLVED in system.metrics for system in self.systems) else "sentence"
 
     def as_json(self) -> dict[str, Any]:
         """Format 1, in which the metrics are called `figures`."""

@@ -70,7 +70,7 @@ def analyze(
             title = f"Orders: {', '.join(systems)}"
             page.write(report_page(systems, analysis.as_json(), references, title))
         if paper and table:
-            legend = "± is half of the 95% interval; random: random orders of the same sentences"
+            legend = f"± is half of the 95% interval; random: random orders of the same {analysis.noun}s"
             signatures = [f"{system.name}: {system.signature}" for system in analysis.systems if system.signature]
             paper.write(format_tables(tables, table, [legend, *signatures, *analysis.notes]))
         if figures is not None:
@@ -83,6 +83,9 @@ def analyze(
             screen.print(part)
     for note in analysis.notes:
         screen.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+    for written in (json, html, table, figures):
+        if written and (written.is_file() or written.is_dir()):  # unlike /dev/stdout
+            print(f"wrote {written}")
 
 
 analyze.positionals = {  # type: ignore[attr-defined]

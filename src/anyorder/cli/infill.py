@@ -28,7 +28,7 @@ def infill(
     """Fill the masks of a text, of a file with one text per line, or of standard input.
 
     [MASK], or the model's own mask token, stands for one token each. With a model for puzzles a line may also be a
-    puzzle, a character a cell, 0 where it is empty. A line that cannot be filled (it has no mask, or
+    puzzle, a character a cell, 0 where it is empty. A line that cannot be filled (it has no mask and is no puzzle, or
     the model has no room for it) comes back as it is and never stops the others; a note in the trajectory says so, and
     at the end standard error names such lines. If a single text is given, it is an error.
 
@@ -46,7 +46,7 @@ def infill(
         temperature: 0 writes the most likely token; above 0 tokens are sampled.
         top_p: Sample only from the most likely tokens, as many as have this probability together.
         trace: Show the text after every step; [ ] was filled rightwards, { } leftwards,
-            old->new was revised.
+            old->new was revised. A puzzle is shown as a grid: [ ] is what the step wrote, { } what it revised.
         json: Write one trajectory per line to this file (plain, .gz, .xz).
         seed: For random orders and revisions, and for sampled tokens.
         device: Where to run.

@@ -29,3 +29,5 @@ def puzzles(task: str, out: Path, solutions: Path, count: int = 1000, seed: int 
         examples = rules.generate(count, seed)
         for file, grids in ((puzzle_file, examples.puzzles), (solution_file, examples.solutions)):
             file.writelines(f"{rules.write(cells)}\n" for cells in grids)
+    if out.is_file() and solutions.is_file():  # otherwise standard output may be the puzzles
+        print(f"wrote {out}\nwrote {solutions}")

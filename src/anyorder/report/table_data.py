@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from anyorder.analysis.order_labels import LABELS
 from anyorder.analysis.results import Analysis, Metric
-from anyorder.evaluation.evaluate import Difference, Evaluation
+
+if TYPE_CHECKING:  # it imports sacreBLEU, and verbs that score nothing use this module too
+    from anyorder.evaluation.evaluate import Difference, Evaluation
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class TableData:
     """Whether the last row is what random orders give."""
 
 
-def evaluation_table(evaluation: Evaluation, speed: bool = True) -> TableData:
+def evaluation_table(evaluation: "Evaluation", speed: bool = True) -> TableData:
     """One row per system, one group of columns per length limit; decoding speed is left out for papers."""
     rows = {(row.system, row.max_length): row for row in evaluation.rows}
     systems = list(dict.fromkeys(row.system for row in evaluation.rows))
@@ -78,7 +81,7 @@ def evaluation_table(evaluation: Evaluation, speed: bool = True) -> TableData:
     return TableData(f"{title} ({counts})".lstrip(), "order" if fresh else "system", systems, groups, notes)
 
 
-def _difference_cell(difference: Difference | None) -> Cell:
+def _difference_cell(difference: "Difference | None") -> Cell:
     if difference is None:
         return Cell("–")
     half_width = (difference.high - difference.low) / 2
@@ -104,7 +107,7 @@ _SHOWN: dict[str, dict[str, str]] = {
         "adjacent share": "adjacent",
         "mean jump": "jump",
     },
-    "looks like (share of sentences)": {
+    "looks like (share of {noun}s)": {
         f"label {label}": heading
         for label, heading in zip(LABELS, ("outer-in", "left-right", "right-left", "inner-out", "other"), strict=True)
     },
@@ -133,7 +136,7 @@ _SHOWN: dict[str, dict[str, str]] = {
         "solved": "solved %",
     },
 }
-"""Headings by table and metric; the other metrics are in the JSON only."""
+"""Headings by table and metric; the other metrics are in the JSON only. noun: see `Analysis`"""
 MAX_TAGS = 6
 """Parts of speech that are shown, the most frequent ones."""
 
@@ -141,7 +144,7 @@ MAX_TAGS = 6
 def analysis_tables(analysis: Analysis) -> list[TableData]:
     """One row per system and one for random orders; metrics with half the width of their 95% intervals."""
     shown = {
-        title: [
+        title.format(noun=analysis.noun): [
             (heading, [system.metrics.get(name) for system in analysis.systems]) for name, heading in columns.items()
         ]
         for title, columns in _SHOWN.items()
@@ -159,7 +162,7 @@ def analysis_tables(analysis: Analysis) -> list[TableData]:
             if any(metric is not None for metric in metrics)
         ]
         if columns:
-            title = group if tables else f"{count_text(analysis.sentences, 'sentence')}: {group}"
+            title = group if tables else f"{count_text(analysis.sentences, analysis.noun)}: {group}"
             tables.append(TableData(title, "system", names, {group: columns}, last_is_random=True))
     return tables
 

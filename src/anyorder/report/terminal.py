@@ -1,7 +1,7 @@
-"""What the command line prints: tables, and sentences as they are filled in. Computes no numbers."""
+"""What the command line prints: tables, and sentences and puzzles as they are filled in. Computes no numbers."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.cells import cell_len
@@ -11,16 +11,31 @@ from rich.table import Table
 from anyorder.data.filters import REASONS, FilterReport
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.report.table_data import Cell, Column, TableData
+from anyorder.tasks import PuzzleTask
 
 BLANK = "__"
+EMPTY_CELL = "."
+"""A cell that no step has filled."""
+WIDTH = 80
+"""Grids stand side by side in so many columns."""
+GAP = "   "
+"""Between two grids."""
 
 
 def trace(trajectory: Trajectory) -> list[str]:
-    """The sentence after every step, in the paper's notation.
+    """The sentence after every step, in the paper's notation; a puzzle as a grid, and at the end the step of each cell.
 
     Neighbors that were filled in consecutive steps are bracketed, by [ ] from left to right and by { } from right to
     left. A step that writes another token over an earlier one, which a revision masked again, shows both: `old->new`.
+    In a grid [ ] is what the step wrote, and { } what it wrote over another symbol.
     """
+    from anyorder.report.grids import puzzle_task  # needs what scores answers, which a sentence does not
+
+    task = puzzle_task({"": [trajectory]})
+    return _trace_line(trajectory) if task is None else _trace_grid(trajectory, task)
+
+
+def _trace_line(trajectory: Trajectory) -> list[str]:
     given = trajectory.canvas or [None] * trajectory.length
     tokens = [BLANK if token is None else token for token in given]
     # What was given or is masked must not seem to have been filled right before or after its neighbor.
@@ -36,6 +51,47 @@ def trace(trajectory: Trajectory) -> list[str]:
             tokens[position], steps[position] = token, now
         lines.append(f"{now:{len(str(last))}d}  {_bracketed(shown, steps)}")
     return lines
+
+
+def _trace_grid(trajectory: Trajectory, task: PuzzleTask) -> list[str]:
+    given = trajectory.canvas or [None] * task.cells
+    cells = [EMPTY_CELL if symbol is None else symbol for symbol in given]
+    numbers = [EMPTY_CELL] * task.cells
+    written = _written(trajectory)
+    grids = []
+    for now in range(1, max(written, default=0) + 1):
+        shown = [f" {cell} " for cell in cells]
+        for position, symbol in written.get(now, ()):
+            is_new = cells[position] in (EMPTY_CELL, symbol)
+            shown[position] = f"[{symbol}]" if is_new else f"{{{symbol}}}"
+            cells[position], numbers[position] = symbol, str(now)
+        grids.append([f"step {now}", *_grid(shown, task)])
+    width = max(map(len, numbers))
+    steps = [f" {number:>{width}} " for number in numbers]
+    return [*_side_by_side(grids), "step of each cell", *(line.rstrip() for line in _grid(steps, task)), ""]
+
+
+def _grid(cells: Sequence[str], task: PuzzleTask) -> list[str]:
+    """The rows of a grid, with lines between its boxes. Cells are equally wide."""
+    side = task.box or task.columns
+    lines: list[str] = []
+    for row in range(task.rows):
+        of_row = cells[row * task.columns : (row + 1) * task.columns]
+        parts = ["".join(of_row[first : first + side]) for first in range(0, task.columns, side)]
+        if task.box and row and row % task.box == 0:
+            lines.append("+".join("-" * cell_len(part) for part in parts))
+        lines.append("|".join(parts))
+    return lines
+
+
+def _side_by_side(grids: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Grids of one size, as many beside each other as there is room for, and a blank line below each row of them."""
+    width = max((cell_len(line) for grid in grids for line in grid), default=1)
+    at_once = max(1, (WIDTH + len(GAP)) // (width + len(GAP)))
+    for first in range(0, len(grids), at_once):
+        for lines in zip(*grids[first : first + at_once], strict=True):
+            yield GAP.join(line + " " * (width - cell_len(line)) for line in lines).rstrip()
+        yield ""
 
 
 def _written(trajectory: Trajectory) -> dict[int, list[tuple[int, str]]]:
