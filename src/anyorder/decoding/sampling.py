@@ -76,7 +76,8 @@ def nucleus(scores: Tensor, top_p: float) -> Tensor:
 
 def gumbel_noise(keys: Tensor, numbers: Tensor) -> Tensor:
     """(N,) keys and (N, K) numbers to (N, K) samples of the standard Gumbel distribution."""
-    return -(-(hash_uniform(keys, numbers) + 2.0**-25).log()).log()
+    uniform = (hash_uniform(keys, numbers) + 2.0**-25).clamp(max=1 - 2.0**-24)  # the largest would round to 1: infinity
+    return -(-uniform.log()).log()
 
 
 def remasking_noise(keys: Tensor, step: int, width: int) -> Tensor:
