@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from anyorder.decoding.config import DecodingConfig
 from anyorder.errors import InputError
 from anyorder.models.pretrained import load_transformers
 from anyorder.tasks import make_task
@@ -24,11 +25,12 @@ def test_bad_lines_are_left_out_with_a_note() -> None:
     assert read.puzzles.tolist() == [task.read(PUZZLE).tolist()] * 2
     assert read.solutions is not None
     assert read.solutions.tolist() == [task.read(SOLUTION).tolist()] * 2
+    expected = "expected the 16 cells of sudoku-4x4: 1 to 4, or 0 for an empty cell"
     assert [(note.line, note.note, note.scored) for note in read.notes] == [
-        (2, "unreadable puzzle (2 characters, expected 16)", False),
-        (3, "unreadable puzzle ('x', expected 1 to 4, or 0 for an empty cell)", False),
+        (2, f"unreadable puzzle (2 characters, {expected})", False),
+        (3, f"unreadable puzzle ('x', {expected})", False),
         (4, "unsolvable puzzle (no solution)", False),
-        (5, "unreadable solution (1 characters, expected 16)", False),
+        (5, f"unreadable solution (1 character, {expected})", False),
         (6, "unreadable solution (has empty cells)", False),
         (7, "wrong solution (changes the puzzle)", False),
     ]
@@ -38,7 +40,7 @@ def test_strict_names_the_first_bad_line() -> None:
     task = make_task("sudoku-4x4")
     with pytest.raises(InputError, match="^p.txt, line 2: the puzzle has no solution$"):
         read_puzzles(task, [PUZZLE, "1100000000000000"], None, ["p.txt"], strict=True)
-    with pytest.raises(InputError, match="^s.txt, line 1: 2 characters, expected 16$"):
+    with pytest.raises(InputError, match="^s.txt, line 1: 2 characters, expected the 16 cells of sudoku-4x4"):
         read_puzzles(task, [PUZZLE], ["12"], ["p.txt", "s.txt"], strict=True)
 
 
@@ -66,9 +68,8 @@ def test_a_model_for_puzzles_is_saved_as_any_transformers_model(tmp_path: Path) 
     assert (cells.tokens(examples.solutions) == examples.solutions + first_symbol() - 1).all()
     assert (cells.tokens(examples.puzzles)[examples.puzzles == 0] == loaded.mask_token).all()
     assert (cells.answers(cells.tokens(examples.puzzles)) == examples.puzzles).all()
-    from anyorder.orders import make_order
-
-    answers = [fill_puzzles(model, cells, examples.puzzles, make_order("margin")) for model in (loaded, fresh)]
+    decoding = DecodingConfig("margin").bind(loaded, "infill")
+    answers = [fill_puzzles(model, cells, examples.puzzles, decoding) for model in (loaded, fresh)]
     np.testing.assert_array_equal(answers[0].cells, answers[1].cells)
     assert (answers[0].cells > 0).all()
     assert ((answers[0].cells == examples.puzzles) | (examples.puzzles == 0)).all()

@@ -123,10 +123,10 @@ def test_a_line_is_read_and_written() -> None:
     assert cells.tolist() == [1, 0, 0, 0, 0, 0, 3, 0, 0, 2, 0, 4, 0, 0, 4, 1]
     assert task.write(cells) == "1000003002040041"
     assert task.show(cells) == "1000\n0030\n0204\n0041"
-    with pytest.raises(InputError, match="15 characters, expected 16"):
-        task.read("100000300204004")
-    with pytest.raises(InputError, match="'5', expected 1 to 4, or 0 for an empty cell"):
-        task.read("1000003002040045")
+    for line, found in (("100000300204004", "15 characters"), ("1000003002040045", "'5'"), ("1", "1 character")):
+        expected = f"^{found}, expected the 16 cells of sudoku-4x4: 1 to 4, or 0 for an empty cell$"
+        with pytest.raises(InputError, match=expected):
+            task.read(line)
 
 
 def test_puzzles_without_a_solution_are_found() -> None:

@@ -1,5 +1,7 @@
 """Orders of masked models without a source: what they are learned on, and that they can be learned from the reward."""
 
+import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from anyorder.models.adapter import TransformersModel
 from anyorder.models.pretrained import load_transformers
 from anyorder.orders.learned import UnboundLearnedOrder
 from anyorder.orders.policy import PolicyConfig
+from anyorder.tasks import Examples as Puzzles
 from anyorder.tasks import make_task
 from anyorder.training.fill_data import PuzzleData, TextData
 from anyorder.training.learn_fill_order import learn_fill_order
@@ -72,6 +75,8 @@ def test_rewards_by_hand(model: TransformersModel, puzzles: PuzzleData) -> None:
     assert accuracy.final(made).tolist() == pytest.approx([1, 2 / 3])
     assert accuracy.each_step(made)[:, :3].tolist() == [pytest.approx([1 / 3] * 3), pytest.approx([1 / 3, 0, 1 / 3])]
     assert exact.final(made).tolist() == [1, 0]
+    unsure = replace(made, logprobs=torch.tensor([[0.0, -1, -2, -3], [0, -1, -1, -1]]))
+    assert puzzles.reward("likelihood").final(unsure).tolist() == pytest.approx([math.exp(-2), math.exp(-1)])
     with pytest.raises(InputError, match="bleu: is for translations"):
         puzzles.reward("bleu")
     shorter = replace(made, references=made.references[:, :3], reference_lengths=torch.full((2,), 3))
@@ -86,16 +91,15 @@ def test_what_a_users_reward_sees(puzzles: PuzzleData) -> None:
 
 
 def test_text_with_masks(model: TransformersModel) -> None:
-    rl = RLConfig(min_length=3, max_length=16, validation_sentences=4)
-    data = TextData(LINES, model, 0.25, rl, seed=1)
+    data = TextData(LINES, model, 0.25, (3, 16), validation=4, seed=1)
     assert len(data) == 26
     assert data.tasks == [INFILL]
     tokens = data.examples(np.arange(5)).canvases.packed.tokens.reshape(5, 16)
     assert ((tokens == model.mask_token).sum(1) == 4).all()
-    again = TextData(LINES, model, 0.25, rl, seed=1).examples(np.arange(5)).canvases.packed.tokens.reshape(5, 16)
-    np.testing.assert_array_equal(tokens, again)
+    again = TextData(LINES, model, 0.25, (3, 16), validation=4, seed=1).examples(np.arange(5))
+    np.testing.assert_array_equal(tokens, again.canvases.packed.tokens.reshape(5, 16))
     with pytest.raises(InputError, match="no line has 17 to 16 tokens"):
-        TextData(LINES, model, 0.25, RLConfig(min_length=17), seed=1)
+        TextData(LINES, model, 0.25, (17, 30), validation=4, seed=1)
 
 
 def test_an_order_learned_from_the_reward_alone(model: TransformersModel, tmp_path: Path) -> None:
@@ -142,3 +146,53 @@ def test_learning_on_text(model: TransformersModel, tmp_path: Path) -> None:
         learn_fill_order(model, tmp_path / "other", rl=rl, run=run)
     with pytest.raises(InputError, match="mask_share 0: expected a number of more than 0"):
         learn_fill_order(model, tmp_path / "other", "sudoku-4x4", mask_share=0, rl=rl, run=run)
+
+
+def test_without_validation_all_lines_are_learned_from(model: TransformersModel, tmp_path: Path) -> None:
+    rl = RLConfig(sentences=4, rollouts=2, validation_split="none", validation_orders="", min_length=3)
+    result = learn_fill_order(model, tmp_path / "run", text=LINES, rl=rl, run=replace(RUN, steps=1))
+    assert result.scores == {}
+    state = json.loads(next((tmp_path / "run").glob("checkpoint-*/state.json")).read_text())
+    assert state["fingerprint"]["lines"] == 30
+
+
+@pytest.mark.parametrize(
+    ("rl", "mask_share", "message"),
+    [
+        ({"split": "dev"}, None, "split is not for puzzles"),
+        ({"weights": {"news": 2.0}}, None, "weights is not for puzzles"),
+        ({"max_length": 40}, None, "max_length is not for puzzles"),
+        ({"validation_split": "dev"}, None, "validation_split dev: there are no splits, so only auto or none"),
+        ({}, 0.3, "mask_share is for texts"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(
+    model: TransformersModel, tmp_path: Path, rl: dict[str, object], mask_share: float | None, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        learn_fill_order(
+            model, tmp_path / "run", "sudoku-4x4", mask_share=mask_share, rl=RLConfig(**rl), run=replace(RUN, steps=1)
+        )  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+class OneCell(type(make_task("sudoku-4x4"))):  # type: ignore[misc]
+    """Puzzles of which the first `missing` cells are empty."""
+
+    name, missing = "one-cell", (1, 1)
+
+    def generate(self, count: int, seed: int) -> Puzzles:
+        solutions = super().generate(count, seed).solutions
+        puzzles = solutions.copy()
+        for i, row in enumerate(puzzles):
+            row[: self.missing[i % 2]] = 0
+        return Puzzles(puzzles, solutions)
+
+
+def test_puzzles_without_a_choice_teach_nothing(model: TransformersModel) -> None:
+    with pytest.raises(InputError, match="no two empty cells"):
+        PuzzleData(OneCell(), model, puzzles=4, validation=0, seed=1)
+    task = OneCell()
+    task.missing = (1, 3)
+    data = PuzzleData(task, model, puzzles=10, validation=0, seed=1)
+    assert len(data) == 5

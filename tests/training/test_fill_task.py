@@ -10,6 +10,9 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from anyorder.errors import InputError
+from anyorder.models.pretrained import load_transformers
+from anyorder.orders.policy import PolicyConfig, PolicyNetwork
+from anyorder.orders.storage import save_order
 from anyorder.tasks import make_task
 from anyorder.tasks.encoder import EncoderConfig, mask_id, new_encoder
 from anyorder.training.batches import IGNORED, Cursor
@@ -106,3 +109,21 @@ def test_wrong_settings() -> None:
         PuzzleTrainConfig(steps=1, batch_size=0)
     with pytest.raises(InputError, match="puzzles 0: expected"):
         FillConfig(puzzles=0)
+    for orders, message in ((" ", "validation_orders is empty"), ("learned:sudoku-4x4/hidden", "for another model")):
+        with pytest.raises(InputError, match=message):
+            train_task("sudoku-4x4", "out", TINY, replace(FILL, validation_orders=orders), RUN)
+    assert not Path("out").exists()
+
+
+def test_learned_orders_validate(tmp_path: Path) -> None:
+    save_order(
+        PolicyNetwork(PolicyConfig(kind="confidence"), 1), tmp_path / "order", load_transformers("sudoku-4x4"), []
+    )
+    name = f"learned:{tmp_path}/order"
+    result = train_task("sudoku-4x4", tmp_path / "run", TINY, replace(FILL, validation_orders=f"margin,{name}"), RUN)
+    assert result.scores[name] == result.scores["margin"]  # it starts from margin
+
+
+def test_no_orders_without_validation(tmp_path: Path) -> None:
+    fill = replace(FILL, validation_orders="", validation_puzzles=0)
+    assert train_task("sudoku-4x4", tmp_path / "run", TINY, fill, replace(RUN, steps=1)).scores == {}

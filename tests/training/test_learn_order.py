@@ -138,6 +138,8 @@ def test_the_result_is_used_by_name(
         (["--rl.weights", '{"train": 0}'], "less than one sentence"),
         (["--rl.validation-length", 1], "no pair of the split 'dev' has at most 1"),
         (["--rl.max-length", 63], "--rl.max-length 63: the model has room for 62 subwords"),
+        (["--mask-share", 0.5], "--mask-share is for --text"),
+        (["--direction", " "], "--direction the data has no direction that"),
         (["--name", "a/b"], "not a plain name"),
         (["--name", ".."], "not a plain name"),
         (["--name", "x" * 300], "not a plain name"),

@@ -1,12 +1,14 @@
 """The library's functions: a model and an order from Python, a user's reward, and sizes that fit the device."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 import anyorder
 from anyorder.data.store import Store
@@ -17,7 +19,7 @@ from anyorder.orders.policy import PolicyConfig
 from anyorder.training.config import TextTrainConfig, TrainConfig
 from anyorder.training.learn_order import LEARN_ORDER_RUN, learn_order
 from anyorder.training.mlm_task import MLMConfig
-from anyorder.training.order_loss import RLConfig
+from anyorder.training.order_loss import OrderLoss, RLConfig, Rollouts
 from anyorder.training.order_task import with_sizes
 from anyorder.training.pretrain import pretrain_model
 from anyorder.training.rewards import REWARDS, make_reward, register_reward
@@ -82,6 +84,24 @@ def test_an_order_from_a_loaded_model_and_a_plain_function(
     references = {line.strip() for line in (store.path.parent / "train.en").read_text().splitlines()}
     assert {reference for _, reference in seen} <= references
     assert "first step: " in capsys.readouterr().err
+
+
+def test_a_loss_that_is_not_a_number_ends_learning(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reward, which is reported first, is finite all the while."""
+    right = OrderLoss.forward
+
+    def wrong(self: OrderLoss, rollouts: Rollouts) -> tuple[Tensor, Tensor]:
+        loss, report = right(self, rollouts)
+        return loss * math.nan, report.index_fill(0, torch.tensor([3]), math.nan)
+
+    monkeypatch.setattr(OrderLoss, "forward", wrong)
+    rl = RLConfig(sentences=4, rollouts=2, max_length=12, validation_split="none", validation_orders="")
+    run = replace(LEARN_ORDER_RUN, steps=4, device="cpu", log_every=1)
+    with pytest.raises(InputError, match="learning_rate 0.001: the loss is nan at step 1; use a lower one"):
+        learn_order(tiny(store.vocabulary), store, tmp_path / "run", "de-en", rl=rl, run=run)
+    assert not (tmp_path / "run" / "order").exists()
 
 
 def test_a_users_reward_by_name(reward_names: None) -> None:

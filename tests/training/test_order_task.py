@@ -357,10 +357,16 @@ def test_positions_are_drawn_from_the_policy(model: TranslationModel) -> None:
     assert expected.max() < 0.9
 
 
+def filled_at(steps: Tensor, lengths: Tensor) -> Outcome:
+    """An outcome of which only the steps matter."""
+    ids = torch.zeros_like(steps)
+    return Outcome(ids, lengths, ids, lengths, steps, ids.float(), torch.zeros_like(lengths))
+
+
 def test_edge_fills() -> None:
     steps = torch.tensor([[1, 3, 5, 4, 2], [2, 1, 3, 0, 0], [3, 1, 2, 4, 5]])
     lengths = torch.tensor([5, 3, 5])
-    marked = edge_fills(steps, lengths)
+    marked = edge_fills(filled_at(steps, lengths))
     assert marked.tolist() == [
         [True] * 5,
         [True, False, True, False, False],
@@ -374,6 +380,28 @@ def test_edge_fills() -> None:
             left = [i for i in range(6) if order[i] >= step]
             brute += order.index(step) in (left[0], left[-1])
         assert edge_share([np.array(order)]) == pytest.approx(brute / 6)
+
+
+def test_positions_that_were_given_have_no_edge() -> None:
+    given = filled_at(torch.tensor([[0, 2, 1, 3, 0], [1, 0, 0, 2, 0]]), torch.tensor([5, 4]))
+    assert edge_fills(given).tolist() == [[False, True, False, True, False], [True, False, False, True, False]]
+
+
+def test_the_reward_comes_at_the_last_step_of_a_canvas(vocabulary: Vocabulary) -> None:
+    """Not as many steps later as there are given positions: returns would be discounted too much."""
+    steps, lengths = torch.tensor([[0, 2, 0, 1, 0, 0], [1, 2, 3, 0, 0, 0]]), torch.tensor([6, 3])
+    outcome = filled_at(steps, lengths)
+    rewards = step_rewards(make_reward("exact-match", vocabulary), outcome, False)
+    assert rewards.tolist() == [[0, 1, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0]]
+    assert discounted_returns(rewards, 0.5)[:, 0].tolist() == [0.5, 0.25]
+
+
+def test_a_small_gamma_gives_finite_returns() -> None:
+    rewards = torch.zeros(1, 400)
+    rewards[0, -1] = 1
+    returns = discounted_returns(rewards, 0.01)
+    assert returns[0, -3:].tolist() == pytest.approx([1e-4, 1e-2, 1])
+    assert returns.isfinite().all()
 
 
 def test_rewards_at_the_end_or_at_each_step(vocabulary: Vocabulary) -> None:

@@ -20,7 +20,7 @@ def learn_order(
     direction: str | None = None,
     task: str | None = None,
     text: Path | None = None,
-    mask_share: float = 0.5,
+    mask_share: float | None = None,
     policy: PolicyConfig = PolicyConfig(),  # noqa: B008 - frozen
     rl: RLConfig = RLConfig(),  # noqa: B008
     run: TrainConfig = LEARN_ORDER_RUN,
@@ -43,7 +43,7 @@ def learn_order(
             every direction that the data holds and the model translates.
         task: Puzzles to learn on, such as sudoku-4x4, for a masked model of Transformers.
         text: A file to learn on, one text a line, for a masked model of Transformers.
-        mask_share: The share of a text's tokens that is masked.
+        mask_share: The share of a text's tokens that is masked; half of them if not given.
         policy: The network.
         rl: Algorithm, reward and data.
         run: How long and how fast to learn.
@@ -55,6 +55,8 @@ def learn_order(
         if data is not None or direction is not None:
             raise InputError("--data and --direction are for translation: leave them out with --task and --text")
         result = learn_fill_order(model, out, task, text, mask_share, policy, rl, run, name=name, resume=resume)
+    elif mask_share is not None:
+        raise InputError("is for --text", "mask_share")
     elif data is None or direction is None:
         raise InputError("give --data and --direction (translation), --task (puzzles) or --text to learn on")
     else:

@@ -76,17 +76,24 @@ class PuzzleTask(ABC):
     def cells(self) -> int:
         return self.columns * self.rows
 
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The number of each symbol."""
+        return {symbol: i for i, symbol in enumerate(self.symbols, start=1)}
+
     def read(self, line: str) -> np.ndarray:
         """(cells,) int64 from a line of as many characters; an `InputError` says what is wrong with it."""
         line = line.strip()
+        values = {**dict.fromkeys(BLANKS, EMPTY), **self.numbers}
+        unknown_symbols = [character for character in line if character not in values]
         if len(line) != self.cells:
-            raise InputError(f"{len(line)} characters, expected {self.cells}")
-        values = {**dict.fromkeys(BLANKS, EMPTY), **{symbol: i for i, symbol in enumerate(self.symbols, start=1)}}
-        for character in line:
-            if character not in values:
-                expected = f"{self.symbols[0]} to {self.symbols[-1]}, or {BLANKS[0]} for an empty cell"
-                raise InputError(f"'{character}', expected {expected}")
-        return np.array([values[character] for character in line], np.int64)
+            found = f"{len(line):,} character{'' if len(line) == 1 else 's'}"
+        elif unknown_symbols:
+            found = f"'{unknown_symbols[0]}'"
+        else:
+            return np.array([values[character] for character in line], np.int64)
+        symbols = f"{self.symbols[0]} to {self.symbols[-1]}, or {BLANKS[0]} for an empty cell"
+        raise InputError(f"{found}, expected the {self.cells} cells of {self.name}: {symbols}")
 
     def write(self, cells: np.ndarray) -> str:
         """A line that `read` reads."""

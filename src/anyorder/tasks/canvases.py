@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anyorder.decoding.engine import decode
-from anyorder.decoding.schedules import make_schedule
+from anyorder.decoding.config import BoundDecoding
+from anyorder.decoding.distributed import decode_distributed
 from anyorder.errors import InputError
 from anyorder.models.base import Canvas, Model
-from anyorder.orders import Order
 from anyorder.tasks.base import EMPTY, PuzzleTask
 
 
@@ -54,9 +53,9 @@ class Answers:
     """(cells,) the step, from 1, at which each cell was filled, 0 where it was given; one array a puzzle."""
 
 
-def fill_puzzles(model: Model, cells: CellTokens, puzzles: np.ndarray, order: Order) -> Answers:
-    """Fill in puzzles, one cell a step. The key of a puzzle is its number."""
+def fill_puzzles(model: Model, cells: CellTokens, puzzles: np.ndarray, decoding: BoundDecoding) -> Answers:
+    """Fill in puzzles. The key of a puzzle is its number."""
     canvases = cells.canvases(puzzles, range(len(puzzles)))
-    filled = decode(model, canvases, order, make_schedule("one"))
+    filled = [best for [best] in decode_distributed(model, canvases, decoding)]
     ids = np.stack([hypothesis.ids for hypothesis in filled])
     return Answers(cells.answers(ids), [hypothesis.steps for hypothesis in filled])

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.decoding.engine import decode
-from anyorder.decoding.schedules import make_schedule
-from anyorder.decoding.state import Hypothesis
+from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.distributed import decode_distributed
 from anyorder.device import inference_dtype
 from anyorder.errors import InputError
 from anyorder.filler import INFILL
@@ -129,8 +128,8 @@ class FillData(OrderData):
         return (time.monotonic() - start) * count / min(SAMPLE, count)
 
     def _evaluate(self, order: Order, numbers: Sequence[int]) -> ValidationResult:
-        [bound] = self.bind(order)
-        filled: list[Hypothesis] = decode(self._model, self._canvases(numbers), bound, make_schedule("one"))
+        decoding = DecodingConfig(order, "one").bind(self._model, INFILL)
+        filled = [best for [best] in decode_distributed(self._model, self._canvases(numbers), decoding)]
         scores = [self._score(number, one.ids) for number, one in zip(numbers, filled, strict=True)]
         return ValidationResult(float(np.mean(scores)), [one.steps[one.steps > 0] for one in filled])
 
@@ -160,7 +159,7 @@ class PuzzleData(FillData):
 
     def __init__(self, task: PuzzleTask, model: TransformersModel, puzzles: int, validation: int, seed: int):
         self._cells, self._task = CellTokens(model, task), task
-        learning, held_out = _many(task, puzzles, 2 * seed), task.generate(validation, 2 * seed + 1)
+        learning, held_out = _with_choice(_many(task, puzzles, 2 * seed)), task.generate(validation, 2 * seed + 1)
         self._puzzles = np.concatenate([learning.puzzles, held_out.puzzles])
         solutions = self._cells.tokens(np.concatenate([learning.solutions, held_out.solutions]))
         super().__init__(model, list(solutions), validation)
@@ -181,21 +180,30 @@ class TextData(FillData):
     """Lines of text, of which a share of the tokens is masked at random; validated by the share that is right.
 
     Args:
-        lines: Plain texts. Those with less than `min_length` or more than `max_length` tokens are left out.
+        lines: Plain texts. Those with other lengths are left out.
         model: The model that fills.
         mask_share: Of the tokens; at least two are masked, so that there is a choice.
-        rl: Lengths, and how many lines are for validation.
+        lengths: The fewest and the most tokens.
+        validation: How many of them are for validation; at most a fifth.
         seed: Of the masks.
     """
 
     unit = "lines"
 
-    def __init__(self, lines: Sequence[str], model: TransformersModel, mask_share: float, rl: RLConfig, seed: int):
-        longest = min(rl.max_length, model.max_length)
-        targets = [ids for ids in model.encode(lines) if rl.min_length <= len(ids) <= longest]
-        validation = min(rl.validation_sentences or 0, len(targets) // 5)
+    def __init__(
+        self,
+        lines: Sequence[str],
+        model: TransformersModel,
+        mask_share: float,
+        lengths: tuple[int, int],
+        validation: int,
+        seed: int,
+    ):
+        shortest, longest = lengths[0], min(lengths[1], model.max_length)
+        targets = [ids for ids in model.encode(lines) if shortest <= len(ids) <= longest]
+        validation = min(validation, len(targets) // 5)
         if len(targets) - validation < 1:
-            raise InputError(f"no line has {rl.min_length} to {longest} tokens", "text")
+            raise InputError(f"no line has {shortest} to {longest} tokens", "text")
         super().__init__(model, targets, validation)
         self.tasks = [INFILL]
         self.validated = self.tasks if validation else []
@@ -237,3 +245,11 @@ def _many(task: PuzzleTask, count: int, seed: int) -> Puzzles:
     if count <= len(generated):
         return generated
     return task.augment(generated.take(np.arange(count) % len(generated)), random_for(seed, "puzzles", 0))
+
+
+def _with_choice(puzzles: Puzzles) -> Puzzles:
+    """Those in which an order makes a difference: with two or more empty cells."""
+    chosen = np.flatnonzero((puzzles.puzzles == EMPTY).sum(1) >= 2)
+    if not len(chosen):
+        raise InputError("these puzzles have no two empty cells, so there is no order to learn", "task")
+    return puzzles if len(chosen) == len(puzzles) else puzzles.take(chosen)

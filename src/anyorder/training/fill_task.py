@@ -15,9 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anyorder.decoding.config import DecodingConfig
 from anyorder.errors import InputError, check_number
+from anyorder.filler import INFILL
 from anyorder.models.attention import to_device
-from anyorder.orders import make_order, split_orders
+from anyorder.orders import split_orders
 from anyorder.tasks import PuzzleTask
 from anyorder.tasks.base import EMPTY
 from anyorder.tasks.canvases import CellTokens, fill_puzzles
@@ -84,9 +86,12 @@ class FillTask(Task[dict[str, np.ndarray]]):
         self._task, self._fill, self._batch_size, self._seed = task, fill, batch_size, seed
         self._examples = task.generate(fill.puzzles, 2 * seed)
         self._validation = task.generate(fill.validation_puzzles, 2 * seed + 1)
-        self._orders = [make_order(name) for name in split_orders(fill.validation_orders)]
-        if not self._orders and fill.validation_puzzles:
+        names = split_orders(fill.validation_orders) if fill.validation_orders.strip() else []
+        if not names and fill.validation_puzzles:
             raise InputError("is empty: name at least one order", "validation_orders", FillConfig)
+        self._decodings = {name: DecodingConfig(name, "one") for name in names}
+        for decoding in self._decodings.values():  # a learned order that does not fit is refused at once
+            decoding.bind(as_model(deepcopy(model), task), INFILL)
 
     def batches(
         self, cursor: Cursor, first: int, rank: int, world: int
@@ -118,13 +123,13 @@ class FillTask(Task[dict[str, np.ndarray]]):
         model = as_model(deepcopy(average), self._task)
         cells = CellTokens(model, self._task)
         scores = {}
-        for order in self._orders:
-            answers = fill_puzzles(model, cells, puzzles, order)
-            scores[order.name] = 100 * float(self._task.is_right(puzzles, answers.cells).mean())
+        for name, decoding in self._decodings.items():
+            answers = fill_puzzles(model, cells, puzzles, decoding.bind(model, INFILL))
+            scores[name] = 100 * float(self._task.is_right(puzzles, answers.cells).mean())
         return scores
 
     def selection_metric(self, scores: dict[str, float]) -> float:
-        return scores[self._orders[-1].name]
+        return scores[list(self._decodings)[-1]]
 
     def save(self, average: nn.Module, out: Path) -> None:
         save_encoder(average, self._task, out / self.folder)

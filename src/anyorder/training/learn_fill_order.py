@@ -25,6 +25,8 @@ from anyorder.training.order_task import OrderTask, with_sizes
 from anyorder.training.rewards import TextReward
 from anyorder.training.run_folder import check_run_folder
 
+MASK_SHARE = 0.5
+"""Of the tokens of a text."""
 PUZZLES = 20_000
 """Different puzzles to learn from."""
 SENTENCES, VALIDATION_SENTENCES = (512, 32), (1000, 200)
@@ -36,7 +38,7 @@ def learn_fill_order(
     out: str | Path,
     task: str | PuzzleTask | None = None,
     text: str | Path | Sequence[str] | None = None,
-    mask_share: float = 0.5,
+    mask_share: float | None = None,
     policy: PolicyConfig = PolicyConfig(),  # noqa: B008 - frozen
     rl: RLConfig = RLConfig(),  # noqa: B008
     run: TrainConfig = LEARN_ORDER_RUN,
@@ -51,7 +53,7 @@ def learn_fill_order(
         out: The folder of the run: order/ (the best in validation), `checkpoint-*/` (to resume from), log.jsonl.
         task: The puzzles to learn on, such as `sudoku-4x4`; they are generated.
         text: Instead of a task, texts: a file with one a line, or a list. Some of their tokens are masked.
-        mask_share: The share of a text's tokens that is masked.
+        mask_share: The share of a text's tokens that is masked; half of them if not given.
         policy: The network.
         rl: Algorithm and reward. The reward `auto` is the share of positions that are filled rightly.
         run: How long and how fast to learn.
@@ -67,18 +69,35 @@ def learn_fill_order(
     check_number("mask_share", mask_share, above=0, at_most=1)
     if (task is None) == (text is None):
         raise InputError("give either a task or texts to learn on")
+    _check_options(rl, mask_share, for_puzzles=task is not None)
     check_run_folder(out, resume)
     puzzles = make_task(task) if isinstance(task, str) else task
     rl = with_sizes(with_reward(rl, reward).with_reward("accuracy"), device, SENTENCES, VALIDATION_SENTENCES)
     loaded = model if isinstance(model, TransformersModel) else load_transformers(model)
     destination = named_folder(loaded, name)
     join_processes(device)
+    held_out = 0 if rl.validation_split == "none" else rl.validation_sentences or 0
     if puzzles is not None:
-        held_out = 0 if rl.validation_split == "none" else rl.validation_sentences or 0
         data: FillData = PuzzleData(puzzles, loaded, PUZZLES, held_out, run.seed)
     else:
         assert text is not None
         lines = list(read_lines(Path(text), "replace")) if isinstance(text, str | Path) else text
-        data = TextData(lines, loaded, mask_share, rl, run.seed)
+        share = MASK_SHARE if mask_share is None else mask_share
+        data = TextData(lines, loaded, share, (rl.min_length, rl.max_length), held_out, run.seed)
     learning = OrderTask(data, policy, rl, run.seed, compiles_features(run))
     return run_order_task(learning, run, out, destination, resume)
+
+
+def _check_options(rl: RLConfig, mask_share: float | None, for_puzzles: bool) -> None:
+    """An `InputError` for an option that would be ignored."""
+    usual = RLConfig()
+    of_stores = ("split", "weights", "validation_length")
+    for name in (*of_stores, "min_length", "max_length") if for_puzzles else of_stores:
+        if getattr(rl, name) != getattr(usual, name):
+            raise InputError(f"is not for {'puzzles' if for_puzzles else 'texts with masks'}", name, RLConfig)
+    if rl.validation_split not in (usual.validation_split, "none"):
+        raise InputError(
+            f"{rl.validation_split}: there are no splits, so only auto or none", "validation_split", RLConfig
+        )
+    if for_puzzles and mask_share is not None:
+        raise InputError("is for texts: the empty cells of a puzzle are masked", "mask_share")

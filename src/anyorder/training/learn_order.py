@@ -84,6 +84,8 @@ def learn_order(
     directions = split_directions(direction)
     if directions == ["all"]:
         directions = [one for one in stores.directions if one in loaded.config.directions]
+    if not directions:
+        raise InputError(f"the data has no direction that {loaded.name} translates", "direction")
     for each in directions:
         loaded.config.direction(each)
     destination = named_folder(loaded, name)

@@ -232,10 +232,11 @@ class _Loop:
     def _log(self, done: float) -> None:
         reading = self.meter.read(self.accelerator)
         reports = dict(zip(self.task.reports, reading.reports, strict=True))
-        first, rate = self.task.reports[0], self.run.learning_rate
-        if not math.isfinite(reports[first]):
-            message = f"{rate}: the {first} is {reports[first]} at step {self.state.step}; use a lower one"
-            raise InputError(message, "learning_rate", type(self.run))
+        rate = self.run.learning_rate
+        for name, value in reports.items():
+            if not math.isfinite(value):
+                message = f"{rate}: the {name} is {value} at step {self.state.step}; use a lower one"
+                raise InputError(message, "learning_rate", type(self.run))
         entry = {
             "step": self.state.step,
             "epoch": self.state.cursor.epoch,

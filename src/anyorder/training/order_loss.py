@@ -153,13 +153,15 @@ def step_rewards(reward: Reward, outcome: Outcome, each_step: bool) -> Tensor:
     if each_step:
         return reward.each_step(outcome)
     rewards = torch.zeros(outcome.ids.shape, device=outcome.ids.device)
-    return rewards.scatter(1, outcome.lengths[:, None] - 1, reward.final(outcome)[:, None])
+    last = (outcome.last_steps[:, None] - 1).clamp(min=0)
+    return rewards.scatter(1, last.long(), reward.final(outcome)[:, None])
 
 
 def discounted_returns(rewards: Tensor, gamma: float) -> Tensor:
     """G_i: (N, T) rewards of the steps to (N, T) discounted sums from each step on."""
-    discount = gamma ** torch.arange(rewards.shape[1], device=rewards.device, dtype=torch.float64)
-    return ((rewards * discount).flip(1).cumsum(1).flip(1) / discount).float()
+    steps = torch.arange(rewards.shape[1], device=rewards.device, dtype=torch.float64)
+    discount = (gamma ** (steps - steps[:, None]).clamp(min=0)).triu()
+    return (rewards.double() @ discount.T).float()
 
 
 def leave_one_out(returns: Tensor, rollouts: int) -> Tensor:
@@ -220,7 +222,7 @@ def compute_advantages(
     old_log_probs = None
     if rl.reuses_rollouts:
         old_log_probs = networks.log_probs(decisions).gather(1, decisions.chosen[:, None]).squeeze(1)
-    edge_share = edge_fills(outcome.steps, outcome.lengths).sum() / outcome.lengths.sum()
+    edge_share = edge_fills(outcome).sum() / outcome.to_fill.sum()
     report = torch.stack([rewards.sum(1).mean(), edge_share])
     return Rollouts(decisions, returns[index], advantages[index], old_log_probs, report)
 

@@ -55,6 +55,16 @@ class Outcome:
         """(N, T) bool: true where a position belongs to the sentence."""
         return length_mask(self.lengths, self.ids.shape[1])
 
+    @property
+    def to_fill(self) -> Tensor:
+        """(N, T) bool: true where a position was filled, not given with the canvas."""
+        return self.inside & (self.steps > 0)
+
+    @property
+    def last_steps(self) -> Tensor:
+        """(N,) int: the step at which the last position was filled."""
+        return self.steps.masked_fill(~self.inside, 0).amax(1)
+
     def after(self, steps: Tensor) -> "Outcome":
         """The partial sentences after each of these steps, (S,): N * S of them, those of one sentence in a row."""
         unfilled = self.steps.unsqueeze(1) > steps.unsqueeze(1)
@@ -93,8 +103,7 @@ class Reward(ABC):
         steps = torch.arange(width + 1, device=outcome.ids.device)
         chunk = max(1, ELEMENTS // max(1, outcome.ids.numel() + outcome.references.numel()))
         scores = [self.final(outcome.after(some)).view(count, len(some)) for some in steps.split(chunk)]
-        last = outcome.steps.masked_fill(~outcome.inside, 0).amax(1, keepdim=True)
-        return torch.cat(scores, 1).diff(dim=1).masked_fill(steps[1:] > last, 0)
+        return torch.cat(scores, 1).diff(dim=1).masked_fill(steps[1:] > outcome.last_steps[:, None], 0)
 
 
 TextReward = Callable[[list[str], list[str]], Sequence[float]]
@@ -336,8 +345,9 @@ class Likelihood(Reward):
     name = "likelihood"
 
     def final(self, outcome: Outcome) -> Tensor:
-        total = outcome.logprobs.float().masked_fill(~outcome.inside, 0).sum(1)
-        return (total / outcome.lengths.clamp(min=1)).exp()
+        to_fill = outcome.to_fill
+        total = outcome.logprobs.float().masked_fill(~to_fill, 0).sum(1)
+        return (total / to_fill.sum(1).clamp(min=1)).exp()
 
 
 @register_reward("accuracy")
@@ -347,7 +357,7 @@ class Accuracy(Reward):
     name = "accuracy"
 
     def final(self, outcome: Outcome) -> Tensor:
-        to_fill = (outcome.steps > 0) & outcome.inside
+        to_fill = outcome.to_fill
         return (_equal(outcome) & to_fill).sum(1) / to_fill.sum(1).clamp(min=1)
 
 

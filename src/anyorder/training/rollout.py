@@ -12,13 +12,13 @@ from torch import Tensor
 
 from anyorder.data.packing import starts_of
 from anyorder.decoding.engine import run_decoding
+from anyorder.decoding.sampling import gumbel_noise
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import DecodeBatch
 from anyorder.models.attention import Segments, to_device
 from anyorder.models.base import Model
 from anyorder.orders.base import Order, State
 from anyorder.orders.features import PolicyInputs
-from anyorder.orders.fixed import hash_uniform
 from anyorder.orders.learned import LearnedOrder
 from anyorder.training.ngrams import length_mask
 from anyorder.training.rewards import Outcome
@@ -119,8 +119,7 @@ class SamplingOrder(Order):
             reference = reference.masked_fill(~state.masked[:choices], -torch.inf).log_softmax(1)
         opening = None if state.opening is None else state.opening[:choices]
         self._records.append(_StepRecord(inputs[:rows], counts[:choices], state.where[:rows], opening, reference))
-        uniform = hash_uniform(state.keys, state.positions + (state.step << 20))
-        return scores - (-(uniform + 2.0**-25).log()).log()
+        return scores + gumbel_noise(state.keys, state.positions + (state.step << 20))
 
     def decisions(self, steps: Tensor, lengths: Tensor) -> Decisions:
         """All decisions. steps: (N, T) when each position was filled, by the engine that asked for the scores."""
@@ -175,13 +174,12 @@ def roll_out(
     return sampler.decisions(steps, lengths), outcome
 
 
-def edge_fills(steps: Tensor, lengths: Tensor) -> Tensor:
+def edge_fills(outcome: Outcome) -> Tensor:
     """(N, T) bool: the position was the leftmost or the rightmost masked one when it was filled.
 
     It was the leftmost if nothing to its left came later.
     """
-    inside = length_mask(lengths, steps.shape[1])
-    steps = steps.masked_fill(~inside, 0)
+    steps = outcome.steps.masked_fill(~outcome.inside, 0)
     from_left = steps.cummax(1).values
     from_right = steps.flip(1).cummax(1).values.flip(1)
-    return ((steps == from_left) | (steps == from_right)) & inside
+    return ((steps == from_left) | (steps == from_right)) & outcome.to_fill

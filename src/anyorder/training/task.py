@@ -26,7 +26,7 @@ class Task(ABC, Generic[Batch]):
     module: nn.Module
     """Called with each of the minibatches; returns the loss to minimize and the numbers to report."""
     reports: tuple[str, ...]
-    """Names of those numbers. The loop stops if the first is not finite."""
+    """Names of those numbers. The loop stops if one is not finite."""
     shown: tuple[str, ...]
     """Those that the progress bar shows."""
     unit: str
