@@ -182,6 +182,7 @@ def test_saved_beside_the_model_it_is_found_by_name(vocabulary: Vocabulary, tmp_
     save_order(network, tmp_path / "model" / "learned" / "default", model, ["de-en"], seed=3)
     save_order(network, tmp_path / "model" / "learned" / "other" / "en-de", model, ["en-de"])
     assert default_order(model, "de-en") == "learned"
+    assert default_order(model, "en-de") == "margin"  # the model's own order is not for this direction
     by_name, by_path = make_order("learned"), make_order(f"learned:{tmp_path}/model/learned/default")
     schedule = make_schedule("one")
     one, two, three = (
@@ -247,3 +248,11 @@ def test_weights_are_compared_with_the_fingerprint(vocabulary: Vocabulary, tmp_p
     save_file({name: tensor * factor for name, tensor in load_file(file).items()}, file)
     with pytest.raises(InputError, match=r"order.safetensors: (damaged, its fingerprint|\w+.* not finite)"):
         load_order(tmp_path)
+
+
+@pytest.mark.parametrize("hidden_size", [200, 480, 720])
+@pytest.mark.parametrize("attention", [0, 1])
+def test_any_hidden_size_has_a_policy(hidden_size: int, attention: int) -> None:
+    network = PolicyNetwork(PolicyConfig(kind="hidden", attention=attention), hidden_size)
+    inputs = PolicyInputs(torch.randn(5, hidden_size), None)
+    assert network(inputs, Segments.of(np.array([3, 2]), torch.device("cpu"))).isfinite().all()

@@ -7,12 +7,11 @@ and `linear` weighs them without a network; both know no words and no language, 
 
 from torch import Tensor
 
-from anyorder.errors import InputError
 from anyorder.models.base import SavedModel
 from anyorder.orders.base import Order, State, register_order
 from anyorder.orders.features import PolicyInputs, StatsFunction, prediction_stats
 from anyorder.orders.policy import PolicyNetwork
-from anyorder.orders.storage import DEFAULT, OrderRecord, find_order, load_order
+from anyorder.orders.storage import DEFAULT, find_order, load_order
 
 
 class LearnedOrder(Order):
@@ -61,8 +60,7 @@ class UnboundLearnedOrder(Order):
         known = self._bound.get(task)
         if known is None or known[0] is not model:
             network, record = load_order(find_order(self.place, model, task))
-            if network.config.uses_hidden:
-                _check(network, record, model, task, self.name)
+            record.check_fits(model, task, self.name)
             identity = f"{self.name}@{record.fingerprint}"
             known = model, LearnedOrder(network.to(model.device).eval(), self.name, identity)
             self._bound[task] = known
@@ -70,10 +68,3 @@ class UnboundLearnedOrder(Order):
 
     def scores(self, state: State) -> Tensor:
         raise TypeError("a learned order belongs to a model: bind it first")
-
-
-def _check(network: PolicyNetwork, record: OrderRecord, model: SavedModel, task: str, name: str) -> None:
-    if record.vocabulary != model.vocabulary_fingerprint or network.hidden_size != model.hidden_size:
-        raise InputError(f"order '{name}': was learned for another model")
-    if task not in record.directions:
-        raise InputError(f"order '{name}': was learned for {', '.join(record.directions)}, not for {task}")

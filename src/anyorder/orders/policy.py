@@ -84,8 +84,7 @@ class PolicyNetwork(nn.Module):
             size = config.size or (hidden_size if config.uses_hidden else 128)
             if config.uses_hidden:
                 self.read = Linear(hidden_size, size)
-            layer = TransformerConfig(hidden_size=size, num_heads=size // 64 or 1, dropout=0.0)
-            self.layers = nn.ModuleList(Layer(layer, "gelu") for _ in range(config.attention))
+            self.layers = nn.ModuleList(Layer(_layer_config(size), "gelu") for _ in range(config.attention))
             self.out = nn.Parameter(torch.empty(size).uniform_(-(size**-0.5), size**-0.5))
             if config.uses_features:
                 self.read_features = Linear(len(FEATURES), size)
@@ -124,3 +123,9 @@ class PolicyNetwork(nn.Module):
             for index, layer in enumerate(self.layers):
                 states = layer(states, FullAttention(segments), index)
         return states
+
+
+def _layer_config(size: int) -> TransformerConfig:
+    """Heads of 64 units, or a few more where the size is not a multiple of that."""
+    heads = next(count for count in range(max(1, size // 64), 0, -1) if size % count == 0)
+    return TransformerConfig(hidden_size=size, num_heads=heads, dropout=0.0)

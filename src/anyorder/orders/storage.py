@@ -52,12 +52,24 @@ def save_order(
 class OrderRecord:
     """What is known of a learned order besides its weights."""
 
+    policy: PolicyConfig
+    hidden_size: int
+    """Of the model it was learned with."""
     vocabulary: str
-    """Fingerprint of the vocabulary of the model it was learned with."""
+    """Fingerprint of that model's vocabulary."""
     directions: tuple[str, ...]
     """The directions or other tasks it was learned for."""
     fingerprint: str
     """Of its weights."""
+
+    def check_fits(self, model: SavedModel, task: str, name: str) -> None:
+        """An `InputError` if the order is not for this model and task. What sees no hidden states fits any."""
+        if not self.policy.uses_hidden:
+            return
+        if self.vocabulary != model.vocabulary_fingerprint or self.hidden_size != model.hidden_size:
+            raise InputError(f"order '{name}': was learned for another model")
+        if task not in self.directions:
+            raise InputError(f"order '{name}': was learned for {', '.join(self.directions)}, not for {task}")
 
 
 def load_order(folder: Path) -> tuple[PolicyNetwork, OrderRecord]:
@@ -65,26 +77,38 @@ def load_order(folder: Path) -> tuple[PolicyNetwork, OrderRecord]:
     return read_whole(folder, _load)
 
 
-def _load(folder: Path) -> tuple[PolicyNetwork, OrderRecord]:
+def read_order_record(folder: Path) -> OrderRecord:
+    """What is known of the order in a folder."""
+    return read_whole(folder, _read_record)
+
+
+def _read_record(folder: Path) -> OrderRecord:
     record = read_record(folder / CONFIG)
     if record.integer("format", default=0) != FORMAT:
         raise InputError(f"{folder / CONFIG}: format {record.integer('format', default=0)}, expected {FORMAT}")
     if record.texts("features") not in ([], list(FEATURES)):
         raise InputError(f"{folder / CONFIG}: was learned with other features; learn it again")
-    verify(folder, CONFIG, WEIGHTS)
-    config = record.record("policy").config(PolicyConfig)
-    hidden_size = record.integer("hidden_size", at_least=1, at_most=65_536)
-    about = OrderRecord(record.text("vocabulary"), tuple(record.texts("directions")), record.text("fingerprint"))
+    verify(folder, CONFIG)
+    return OrderRecord(
+        policy=record.record("policy").config(PolicyConfig),
+        hidden_size=record.integer("hidden_size", at_least=1, at_most=65_536),
+        vocabulary=record.text("vocabulary"),
+        directions=tuple(record.texts("directions")),
+        fingerprint=record.text("fingerprint"),
+    )
+
+
+def _load(folder: Path) -> tuple[PolicyNetwork, OrderRecord]:
+    record = _read_record(folder)
+    verify(folder, WEIGHTS)
     with shapes_only():
-        expected = {
-            name: tuple(tensor.shape) for name, tensor in PolicyNetwork(config, hidden_size).state_dict().items()
-        }
-    weights = read_tensors(folder / WEIGHTS, expected)
-    if sha256(folder / WEIGHTS)[: len(about.fingerprint)] != about.fingerprint or len(about.fingerprint) < 8:
-        raise InputError(f"{folder / WEIGHTS}: damaged, its fingerprint is not the {about.fingerprint} of {CONFIG}")
-    network = PolicyNetwork(config, hidden_size)
+        empty = PolicyNetwork(record.policy, record.hidden_size)
+    weights = read_tensors(folder / WEIGHTS, {name: tuple(value.shape) for name, value in empty.state_dict().items()})
+    if sha256(folder / WEIGHTS)[: len(record.fingerprint)] != record.fingerprint or len(record.fingerprint) < 8:
+        raise InputError(f"{folder / WEIGHTS}: damaged, its fingerprint is not the {record.fingerprint} of {CONFIG}")
+    network = PolicyNetwork(record.policy, record.hidden_size)
     network.load_state_dict(weights)
-    return network, about
+    return network, record
 
 
 def find_order(place: str, model: SavedModel, task: str) -> Path:
@@ -119,7 +143,12 @@ def order_names(path: Path) -> list[str]:
 def default_order(model: SavedModel, task: str) -> str:
     """`learned` where the model has an order of its own for this task, else `margin`."""
     try:
-        find_order(DEFAULT, model, task)
+        folder = find_order(DEFAULT, model, task)
+    except InputError:
+        return "margin"
+    record = read_order_record(folder)
+    try:
+        record.check_fits(model, task, DEFAULT)
     except InputError:
         return "margin"
     return "learned"
