@@ -272,19 +272,12 @@ class Filler:
     def _no_puzzle(self, text: str) -> tuple[Problem, ...]:
         """What keeps a text from being one of the puzzles that the model is for, if it is for puzzles."""
         name = str(getattr(self.model.network.config, TASK_KEY, ""))
-        if name not in TASKS:
-            return ()
-        task, cells = make_task(name), text.strip().replace(MASK, BLANKS[0])
-        unknown = [cell for cell in cells if cell not in (*BLANKS, *task.symbols)]
-        if len(cells) != task.cells:
-            found = f"{len(cells):,} character{'' if len(cells) == 1 else 's'}"
-        elif unknown:
-            found = f"'{unknown[0]}'"
-        else:
-            return ()
-        symbols = f"{task.symbols[0]} to {task.symbols[-1]}, or {BLANKS[0]} for an empty cell"
-        error = f"{found}, expected the {task.cells} cells of {name}: {symbols}"
-        return (Problem("source", f"unreadable puzzle ({error})", error),)
+        if name in TASKS:
+            try:
+                make_task(name).read(text.strip().replace(MASK, BLANKS[0]))
+            except InputError as error:
+                return (Problem("source", f"unreadable puzzle ({error})", str(error)),)
+        return ()
 
     def _trajectory(self, line: _Line, hypothesis: Hypothesis | None, decoding: BoundDecoding, task: str) -> Trajectory:
         model = self.model

@@ -1,13 +1,14 @@
 """Accuracy: intervals and p-values against formulas, answers from trajectories."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
-from anyorder.evaluation.accuracy import answers_of, score_puzzles, wilson_interval
+from anyorder.evaluation.accuracy import answers_of, score_puzzles, solved_puzzles, wilson_interval
 from anyorder.report.accuracy_table import accuracy_table
 from anyorder.tasks import make_task
 from anyorder.tasks.puzzles import PuzzleSet
@@ -98,3 +99,22 @@ def test_too_few_puzzles_and_wrong_counts() -> None:
         score_puzzles({"a": one, "b": one[:1]}, task, puzzles)
     with pytest.raises(InputError, match="'c': is not one of the systems"):
         score_puzzles({"a": one}, task, puzzles, against=["c"])
+
+
+def test_the_clues_are_those_of_the_canvas_or_of_the_source() -> None:
+    task, answer = make_task("sudoku-4x4"), "1234341221434321"
+    whole = trajectory("1000000000000000", answer)
+    no_canvas = Trajectory(whole.source, answer, list(answer), list(range(1, 17)), [], "", 16, "")
+    runs = [
+        whole,
+        replace(whole, source=""),
+        no_canvas,
+        replace(no_canvas, source="2" + "0" * 15),
+        replace(no_canvas, source=""),
+    ]
+    assert solved_puzzles(task, runs).tolist() == [True, True, True, False, False]
+    assert solved_puzzles(task, []).tolist() == []
+    wrong = replace(whole, tokens=["4"] * 15)
+    solution = answers_of(task, [wrong])
+    assert solved_puzzles(task, [wrong]).tolist() == [False]
+    assert solved_puzzles(task, [wrong], solution).tolist() == [True]

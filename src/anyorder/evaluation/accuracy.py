@@ -137,7 +137,7 @@ def score_puzzles(
 
 def answers_of(task: PuzzleTask, trajectories: Sequence[Trajectory]) -> np.ndarray:
     """(N, cells) int64: the filled grids; `EMPTY` where a token is none of the task's symbols."""
-    numbers = {symbol: i for i, symbol in enumerate(task.symbols, start=1)}
+    numbers = task.numbers
     answers = np.full((len(trajectories), task.cells), EMPTY, np.int64)
     for row, trajectory in zip(answers, trajectories, strict=True):
         tokens = list(trajectory.canvas or [None] * trajectory.length)
@@ -148,13 +148,29 @@ def answers_of(task: PuzzleTask, trajectories: Sequence[Trajectory]) -> np.ndarr
     return answers
 
 
-def solved_puzzles(task: PuzzleTask, trajectories: Sequence[Trajectory]) -> np.ndarray:
-    """(N,) bool: which of them solve the puzzle that is their source. A source that is none is not solved."""
-    right = np.zeros(len(trajectories), bool)
-    for i, (trajectory, answer) in enumerate(zip(trajectories, answers_of(task, trajectories), strict=True)):
-        with suppress(InputError):
-            right[i] = task.is_right(task.read(trajectory.source)[None], answer[None])[0]
-    return right
+def solved_puzzles(
+    task: PuzzleTask, trajectories: Sequence[Trajectory], solutions: np.ndarray | None = None
+) -> np.ndarray:
+    """(N,) bool: which of them solve their puzzle, by the rules or by the solutions, (N, cells).
+
+    The clues are those of the canvas, or else of the source. What has neither is not solved.
+    """
+    puzzles = np.full((len(trajectories), task.cells), EMPTY, np.int64)
+    known = np.zeros(len(trajectories), bool)
+    for i, trajectory in enumerate(trajectories):
+        clues = _clues(task, trajectory)
+        if clues is not None:
+            puzzles[i], known[i] = clues, True
+    return known & task.is_right(puzzles, answers_of(task, trajectories), solutions)
+
+
+def _clues(task: PuzzleTask, trajectory: Trajectory) -> np.ndarray | None:
+    """(cells,) int64: the puzzle that a trajectory fills in; None if it says none."""
+    if trajectory.canvas is not None and len(trajectory.canvas) == task.cells:
+        return np.array([task.numbers.get(token or "", EMPTY) for token in trajectory.canvas])
+    with suppress(InputError):
+        return task.read(trajectory.source)
+    return None
 
 
 def wilson_interval(right: int, count: int) -> tuple[float, float]:

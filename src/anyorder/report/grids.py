@@ -7,7 +7,7 @@ import numpy as np
 
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
-from anyorder.evaluation.accuracy import answers_of
+from anyorder.evaluation.accuracy import solved_puzzles
 from anyorder.tasks import TASKS, PuzzleTask, make_task
 from anyorder.tasks.base import EMPTY
 
@@ -28,7 +28,7 @@ def pack_grid(
         "columns": task.columns,
         "rows": task.rows,
         "box": task.box,
-        "solved": [_solved(task, runs, solutions) for runs in systems.values()],
+        "solved": [solved_puzzles(task, runs, solutions).tolist() for runs in systems.values()],
         "has_solutions": solutions is not None,
         "mean_steps": [mean_steps(runs, task.cells) for runs in systems.values()],
     }
@@ -51,13 +51,6 @@ def mean_steps(runs: Sequence[Trajectory], cells: int) -> list[float | None]:
         total[run.positions] += run.steps
         count[run.positions] += 1
     return [float(total[i] / count[i]) if count[i] else None for i in range(cells)]
-
-
-def _solved(task: PuzzleTask, runs: Sequence[Trajectory], solutions: np.ndarray | None) -> list[bool]:
-    numbers = {symbol: i for i, symbol in enumerate(task.symbols, start=1)}
-    clues = [[numbers.get(token or "", EMPTY) for token in run.canvas or [None] * task.cells] for run in runs]
-    right: list[bool] = task.is_right(np.array(clues, np.int64), answers_of(task, runs), solutions).tolist()
-    return right
 
 
 def _solutions(task: PuzzleTask, references: Sequence[str] | None) -> np.ndarray | None:
