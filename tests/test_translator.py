@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import count, islice
 
 import numpy as np
@@ -47,6 +48,7 @@ def test_trajectories_are_complete(translator: Translator) -> None:
 
 def test_a_string_is_one_sentence(translator: Translator) -> None:
     assert translator.translate(SOURCES[0], "de-en") == translator.translate([SOURCES[0]], "de-en")
+    assert len(translator.n_best(SOURCES[0], "de-en", 2)) == 1
 
 
 def test_an_order_object_will_do(translator: Translator) -> None:
@@ -99,6 +101,8 @@ def test_references_must_be_as_many(translator: Translator) -> None:
     for references, message in ((REFERENCES[:5], "more lines than"), ([*REFERENCES, "x"], "fewer lines than")):
         with pytest.raises(InputError, match=message):
             list(translator.stream(SOURCES, "de-en", config, references))
+    with pytest.raises(InputError, match="references are for the length rule gold, not for candidates:4"):
+        translator.translate(SOURCES, "de-en", references=REFERENCES)
     with pytest.raises(InputError, match="12 sentences but 5 references"):
         translator.translate(SOURCES, "de-en", length="gold", references=REFERENCES[:5])
 
@@ -172,6 +176,12 @@ def test_no_word_goes_on_in_the_next_part(translator: Translator) -> None:
     trajectory = translator._trajectory(Sentence("", np.array(ids)), [part, part], "de-en", "margin", "")
     [unfinished] = translator.model.to_tokens([piece])
     assert trajectory.words == ["Hund", unfinished.removesuffix("@@")] * 2
+    last = len(ids)
+    written = replace(part, writes=[(last, 1, piece, -1.0), (last, 2, piece, -2.0)])
+    revised = translator._trajectory(Sentence("", np.array(ids)), [written, written], "de-en", "margin", "")
+    assert revised.tokens == trajectory.tokens
+    assert revised.writes is not None
+    assert [write.token for write in revised.writes] == [trajectory.tokens[last]] * 2 + [unfinished] * 2
 
 
 @pytest.mark.parametrize("name", ["golden", "gold:2", "candidates:0", "candidates:x", "table:-1", ""])

@@ -3,7 +3,8 @@ explorer and validation."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from dataclasses import replace
+from itertools import accumulate, islice
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +115,7 @@ class Translator:
         return list(self.stream(texts, direction, config, references, on_step=on_step, top_k=top_k, strict=strict))
 
     def n_best(
-        self, texts: Sequence[str], direction: str, count: int, config: DecodingConfig | None = None
+        self, texts: str | Sequence[str], direction: str, count: int, config: DecodingConfig | None = None
     ) -> list[list[Trajectory]]:
         """Of every sentence at most `count` different translations, best first.
 
@@ -123,7 +124,7 @@ class Translator:
         """
         check_number("count", count, at_least=1)
         config = config or DecodingConfig()
-        sentences = encode_sentences(self.model, texts, direction, None)
+        sentences = encode_sentences(self.model, [texts] if isinstance(texts, str) else texts, direction, None)
         return list(self._decode_ranked(sentences, direction, config, n_best=count))
 
     def stream(
@@ -154,6 +155,8 @@ class Translator:
             strict: See `translate`.
         """
         config = config or DecodingConfig()
+        if references is not None and config.length != "gold":
+            raise InputError(f"are for the length rule gold, not for {config.length}", "references")
         names = {"source": source_name, "reference": reference_name}
         sentences = self._read(texts, references, direction, config.length == "gold", names, strict)
         return self.decode(sentences, direction, config, on_progress, on_step, top_k)
@@ -278,13 +281,16 @@ class Translator:
     def _trajectory(
         self, sentence: Sentence, parts: Sequence[Hypothesis], direction: str, order: str, signature: str
     ) -> Trajectory:
-        to_tokens = self.model.to_tokens
         hypothesis = join_hypotheses(parts)
-        tokens: list[str] = []
-        for part in parts:
-            if tokens:  # no word goes on in the next part
-                tokens[-1] = tokens[-1].removesuffix(CONTINUES) or CONTINUES
-            tokens += to_tokens(part.ids)
+        tokens = self.model.to_tokens(hypothesis.ids)
+        writes = to_writes(hypothesis.writes, self.model.to_tokens)
+        for end in accumulate(len(part.ids) for part in parts[:-1]):
+            if end:
+                tokens[end - 1] = _ending(tokens[end - 1])
+                writes = writes and [
+                    replace(write, token=_ending(write.token)) if write.position == end - 1 else write
+                    for write in writes
+                ]
         _, target = self.direction_languages(direction)
         return Trajectory(
             source=sentence.text,
@@ -297,13 +303,18 @@ class Translator:
             signature=signature,
             model=self.model.name,
             task=direction,
-            writes=to_writes(hypothesis.writes, to_tokens),
+            writes=writes,
             note=join_notes(sentence.problems),
             forwards=hypothesis.forwards,
         )
 
 
 _EMPTY = Hypothesis(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
+
+
+def _ending(token: str) -> str:
+    """The last token of a part of a sentence: no word goes on in the next part."""
+    return token.removesuffix(CONTINUES) or CONTINUES
 
 
 def _across_parts(ranked: Sequence[Sequence[Hypothesis]]) -> list[list[Hypothesis]]:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -6,6 +8,7 @@ from torch import Tensor
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.engine import decode
+from anyorder.decoding.revision import make_revision
 from anyorder.decoding.schedules import (
     SCHEDULES,
     AdaptiveSchedule,
@@ -16,6 +19,7 @@ from anyorder.decoding.schedules import (
     register_schedule,
 )
 from anyorder.errors import InputError
+from anyorder.models.translation import TranslationModel
 from anyorder.orders import State, make_order
 from anyorder.translator import Translator
 from tests.conftest import tiny
@@ -130,3 +134,13 @@ def test_a_schedule_object_needs_no_name(vocabulary: Vocabulary) -> None:
     assert decoding.signature["schedule"] == "CosineSteps"
     [trajectory] = Translator(tiny(vocabulary)).translate("der Hund sieht", "de-en", "margin", Threshold(0.5))
     assert trajectory.length
+
+
+@pytest.mark.parametrize("revision", ["none", "mask-predict:3"])
+@pytest.mark.parametrize("schedule", ["one", "threshold:0.5"])
+def test_canvases_without_a_mask_come_back_as_they_are(model: TranslationModel, schedule: str, revision: str) -> None:
+    tokens = np.arange(4) + model.mask_token + 1
+    canvas = replace(model.blank_canvas(np.arange(5, 10), 4, "de-en", key=1), tokens=tokens)
+    [filled] = decode(model, [canvas], make_order("margin"), make_schedule(schedule), make_revision(revision))
+    assert filled.ids.tolist() == tokens.tolist()
+    assert filled.steps.tolist() == [0] * 4

@@ -12,10 +12,16 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.evaluation.evaluate_orders import evaluate_orders
 from anyorder.evaluation.regimes import name_regimes
-from anyorder.orders import make_order
+from anyorder.orders import Order, make_order
+from anyorder.orders.fixed import Uniform
 from anyorder.report.table_data import evaluation_table
 from anyorder.translator import Translator
 from tests.conftest import tiny, toy_pairs
+
+
+def unnamed(order: Order) -> Order:
+    order.name = ""
+    return order
 
 
 def test_names() -> None:
@@ -25,6 +31,9 @@ def test_names() -> None:
     assert list(named) == ["margin one none", "margin one gibbs", "margin 4 none", "margin 4 gibbs"]
     assert named["margin one gibbs"] == DecodingConfig("margin", "one", "gibbs", "gold", 3)
     assert list(name_regimes(config, ["margin"], ["2", "4"])) == ["margin 2", "margin 4"]
+    assert list(name_regimes(config, ["margin", "margin"])) == ["margin"]
+    with pytest.raises(InputError, match="two systems are called 'Uniform': give their orders"):
+        name_regimes(config, [unnamed(Uniform()), unnamed(Uniform())])
     with pytest.raises(InputError, match="no order is given"):
         name_regimes(config, [])
     with pytest.raises(InputError, match="unknown schedule 'two'"):

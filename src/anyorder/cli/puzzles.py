@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from anyorder.cli.common import check_apart
-from anyorder.errors import check_number
+from anyorder.errors import LARGEST, check_number
 from anyorder.files import atomic_file
 from anyorder.tasks import make_task
 
@@ -22,7 +22,7 @@ def puzzles(task: str, out: Path, solutions: Path, count: int = 1000, seed: int 
         seed: The same seed gives the same puzzles.
     """
     check_number("count", count, at_least=1, at_most=10**7)
-    check_number("seed", seed, at_least=0, at_most=(1 << 64) - 1)
+    check_number("seed", seed, at_least=0, at_most=LARGEST)
     check_apart({"--out": out, "--solutions": solutions})
     rules = make_task(task)
     with atomic_file(out) as puzzle_file, atomic_file(solutions) as solution_file:

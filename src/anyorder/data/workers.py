@@ -21,6 +21,8 @@ from anyorder.errors import InputError
 CHUNK = 2048
 """Items that a process gets at a time."""
 MAX_WORKERS = 1024
+PARALLELISM = "TOKENIZERS_PARALLELISM"
+"""The environment variable that the tokenizers library looks at."""
 In = TypeVar("In")
 Out = TypeVar("Out")
 
@@ -29,17 +31,22 @@ class Workers:
     """A pool of `count` processes; a single worker is this process itself."""
 
     def __init__(self, count: int):
-        # The pool is the parallelism; threads of the tokenizer inside each process would compete with it.
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
         self._count = count
         self._pool: ProcessPoolExecutor | None = None
         if count > 1:
             self._pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_end_with_parent)
 
     def __enter__(self) -> "Workers":
+        # The pool is the parallelism; threads of the tokenizer inside each process would compete with it.
+        self._before = os.environ.get(PARALLELISM)
+        os.environ[PARALLELISM] = "false"
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self._before is None:
+            del os.environ[PARALLELISM]
+        else:
+            os.environ[PARALLELISM] = self._before
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 

@@ -1,8 +1,10 @@
 """The decoding loop for adaptive schedules and revisions: what a step fills depends on the predictions, or what is
 filled may be masked again.
 
-The host looks at the device once a step, and finished canvases leave from anywhere.
+The host waits for the device in every step, and finished canvases leave from anywhere.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -32,6 +34,9 @@ def run_adaptive(
     """Decode until all is filled, or until step `max_step`."""
     whole, step = state, state.step
     canvases = np.flatnonzero(whole.remaining)
+    if not len(canvases):
+        whole.record_writes(None if isinstance(revision, NoRevision) else [])
+        return whole
     if len(canvases) < len(whole.lengths):
         context = context.select(canvases)
     state = state.select(canvases)
@@ -41,7 +46,7 @@ def run_adaptive(
     if revises:
         state.track_history()
     last_revision = np.array([revision.last_step(length) for length in whole.lengths.tolist()])
-    writes: list[tuple[np.ndarray, ...]] = []
+    writes: list[_Writes] = []
     while len(state.remaining) and step != max_step:
         step += 1
         everywhere = revision.needs_current_logprobs
@@ -53,10 +58,7 @@ def run_adaptive(
             on_step(seen.event(canvases, positions, tokens, logprobs))
         state.fill(positions, tokens, logprobs, step)
         if revises:
-            owner, position = np.divmod(positions.cpu().numpy(), state.width)
-            writes.append(
-                (canvases[owner], position, np.full(len(owner), step), tokens.cpu().numpy(), logprobs.cpu().numpy())
-            )
+            writes.append(_Writes(step, canvases, state.width, positions, tokens, logprobs))
             _revise(state, revision, step, step <= last_revision[canvases], seen.current_logprobs)
         remaining = state.view(step).masked.sum(1).cpu().numpy()
         unfinished = np.flatnonzero(remaining)
@@ -69,8 +71,29 @@ def run_adaptive(
                 schedule.keep(to_device(unfinished, model.device))
         state.remaining = remaining[unfinished]
     whole.step, whole.remaining = step, state.remaining
-    whole.record_writes(writes if revises else None)
+    whole.record_writes([step_writes.arrays() for step_writes in writes] if revises else None)
     return whole
+
+
+@dataclass(frozen=True)
+class _Writes:
+    """What one step wrote. It stays on the device until the end, so that the host waits for it once."""
+
+    step: int
+    canvases: np.ndarray
+    """The numbers of the canvases that were under way."""
+    width: int
+    """Positions of each canvas."""
+    positions: Tensor
+    """(M,) in the canvases end to end."""
+    tokens: Tensor
+    logprobs: Tensor
+
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Canvas, position, step, token and log-probability of each write."""
+        owner, position = np.divmod(self.positions.cpu().numpy(), self.width)
+        steps = np.full(len(owner), self.step)
+        return self.canvases[owner], position, steps, self.tokens.cpu().numpy(), self.logprobs.cpu().numpy()
 
 
 def _positions(state: DecodeState, schedule: Schedule, seen: Seen, scores: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from anyorder.decoding.engine import decode
 from anyorder.decoding.forward import StepCallback
 from anyorder.decoding.state import Hypothesis
 from anyorder.device import report_lost_process
+from anyorder.errors import InputError
 from anyorder.models.base import Canvas, Model
 
 
@@ -27,6 +28,8 @@ def decode_distributed(
     """
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return _decode(model, canvases, decoding, on_progress, on_step, n_best)
+    if on_step is not None:
+        raise InputError("steps cannot be followed where several processes share the sentences")
     rank, world = dist.get_rank(), dist.get_world_size()
     # Dealing out by length gives every process about the same work.
     by_length = sorted(range(len(canvases)), key=lambda i: -len(canvases[i].tokens))

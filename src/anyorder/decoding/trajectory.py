@@ -4,6 +4,7 @@ A file holds one JSON object a line (plain, .gz or .xz). `tokens` and `steps` ar
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,8 +37,11 @@ def to_writes(
     """Writes of ids as (position, step, id, log-probability) with their tokens; None stays None."""
     if writes is None:
         return None
+    writes = list(writes)
+    tokens = to_tokens([id for _, _, id, _ in writes])
     return [
-        Write(position, step, to_tokens([token])[0], round(logprob, 6)) for position, step, token, logprob in writes
+        Write(position, step, token, round(logprob, 6))
+        for (position, step, _, logprob), token in zip(writes, tokens, strict=True)
     ]
 
 
@@ -84,7 +88,8 @@ class Trajectory:
 
     @property
     def mean_logprob(self) -> float:
-        return sum(self.logprobs) / len(self.logprobs)
+        """NaN where log-probabilities were not recorded."""
+        return sum(self.logprobs) / len(self.logprobs) if self.logprobs else math.nan
 
     @property
     def permutation(self) -> list[int]:

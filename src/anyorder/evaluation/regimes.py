@@ -32,7 +32,10 @@ def name_regimes(
     named: dict[str, DecodingConfig] = {}
     for order, schedule, revision in product(orders, schedules, revisions):
         parts = [order, *([schedule] if len(schedules) > 1 else []), *([revision] if len(revisions) > 1 else [])]
-        named[" ".join(map(_name, parts))] = replace(config, order=order, schedule=schedule, revision=revision)
+        name = " ".join(map(_name, parts))
+        regime = replace(config, order=order, schedule=schedule, revision=revision)
+        if named.setdefault(name, regime) != regime:
+            raise InputError(f"two systems are called '{name}': give their orders or schedules different names")
     return named
 
 

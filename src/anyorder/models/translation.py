@@ -48,7 +48,7 @@ class ModelConfig:
             message = f"{self.trained_directions}: not all are pairs of its languages"
             raise InputError(message, "trained_directions", ModelConfig)
 
-    @property
+    @cached_property
     def directions(self) -> list[str]:
         """The directions it translates, such as `de-en`."""
         pairs = [f"{a}-{b}" for a in self.languages for b in self.languages if a != b]
