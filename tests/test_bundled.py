@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import anyorder
+from anyorder.cli.evaluate import _sample
 from anyorder.evaluation.evaluate_puzzles import task_of
 from anyorder.models.storage import BUNDLED, bundled_models, find
 from anyorder.orders.learned import load_order
@@ -143,3 +144,18 @@ def test_table_of_results() -> None:
         "| `learned` | **20.50** | 20.00 |",
         "| *3 seeds* | 21.17 ± 0.76 | 20.00 ± 0.00 |",
     ]
+
+
+@pytest.mark.parametrize("pair", ["de-en", "ro-en", "zh-en"])
+def test_samples_of_the_six_directions(pair: str) -> None:
+    """`evaluate` finds them in both directions, and every sentence fits the limit that is documented."""
+    model = find("multi")
+    languages = pair.split("-")
+    sides = [(model / f"sample.{pair}.{one}").read_text(encoding="utf-8").splitlines() for one in languages]
+    assert [len(lines) for lines in sides] == [100, 100]
+    translator = anyorder.load("multi", device="cpu")
+    for language, lines in zip(languages, sides, strict=True):
+        assert max(len(ids) for ids in translator.encode(lines, language)) <= 35
+    for direction in (pair, "-".join(reversed(languages))):
+        files = _sample(translator, "multi", direction)
+        assert [file.name for file in files] == [f"sample.{pair}.{one}" for one in direction.split("-")]

@@ -90,10 +90,39 @@ def test_bad_lines_are_noted_and_the_rest_is_scored(
     assert "mixed.txt" in capsys.readouterr().err
 
 
+def test_answers_in_files(files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are scored like answers that are decoded now."""
+    puzzles, solutions = files
+    orders = ("uniform", "margin")
+    answers = [tmp_path / f"{order}.jsonl" for order in orders]
+    model = ["--model", "sudoku-4x4", "--device", "cpu"]
+    for order, file in zip(orders, answers, strict=True):
+        assert main(["infill", *model, "--order", order, "--json", str(file), str(puzzles)]) == 0
+    out = tmp_path / "out.json"
+    source = ["--source", str(puzzles), "--reference", str(solutions), "--orders", ",".join(orders)]
+    assert main(["evaluate", *model, *source, "--json", str(out)]) == 0
+    expected = json.loads(out.read_text())["rows"]
+    assert [(row["schedule"], row["revision"]) for row in expected] == [("one", "none")] * 2
+    scored = ["evaluate", "--trajectories", *map(str, answers), "--json", str(out)]
+    assert main([*scored, "--reference", str(solutions)]) == 0
+    assert json.loads(out.read_text())["rows"] == expected
+    assert main(scored) == 0  # without solutions the rules decide
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["accuracy"] for row in rows] == [row["accuracy"] for row in expected]
+    assert rows[0]["cells"] is None
+    capsys.readouterr()
+    for wrong, message in (
+        (["--tokenize", "zh"], "--tokenize is for translation, not for puzzles"),
+        (["--reference", str(solutions), str(solutions)], "reference must be one file: a puzzle has one solution"),
+    ):
+        assert main([*scored, *wrong]) == 2
+        assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--direction", "de-en"], "--direction is for translation: this model fills masks"),
+        (["--direction", "de-en"], "--direction is for translation, not for puzzles"),
         (["--length", "gold"], "--length is for translation"),
         (["--task", "chess"], "unknown task 'chess'"),
         (["--task", "sudoku-9x9"], "sudoku-9x9 has 81 cells, the model has room for 16"),

@@ -6,6 +6,8 @@ import pytest
 
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.signature import Signature
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.evaluation.evaluate import evaluate
 from anyorder.evaluation.evaluate_orders import evaluate_orders
 from anyorder.evaluation.scorers import default_tokenizer
 from anyorder.models.translation import TranslationModel
@@ -29,3 +31,11 @@ def test_an_evaluation_chooses_by_the_target(
     translator = Translator(TranslationModel(config, vocabulary).eval())
     table = evaluate_orders(translator, ["Hund"], ["Haus"], direction, ["left-to-right"], tokenize=given, samples=20)
     assert Signature.parse(table.signature)["bleu.tok"] == expected
+
+
+@pytest.mark.parametrize(("task", "expected"), [("en-zh", "zh"), ("zh-en", "13a"), ("", "13a")])
+def test_trajectories_are_scored_by_their_task(task: str, expected: str) -> None:
+    one = Trajectory("a", "这是一本书。", list("这是一本书。"), [1, 2, 3, 4, 5, 6], [], "", 6, "", task=task)
+    table = evaluate({"ours": [one]}, ["这是一本新书。"], samples=20)
+    assert Signature.parse(table.signature)["bleu.tok"] == expected
+    assert (table.rows[0].bleu > 0) == (expected == "zh")

@@ -34,7 +34,7 @@ def test_names() -> None:
     assert list(name_regimes(config, ["margin", "margin"])) == ["margin"]
     with pytest.raises(InputError, match="two systems are called 'Uniform': give their orders"):
         name_regimes(config, [unnamed(Uniform()), unnamed(Uniform())])
-    with pytest.raises(InputError, match="no order is given"):
+    with pytest.raises(InputError, match="orders is empty: name an order"):
         name_regimes(config, [])
     with pytest.raises(InputError, match="unknown schedule 'two'"):
         name_regimes(config, ["margin"], ["one", "two"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from anyorder import progress
 from anyorder.cli.common import check_apart, open_translator, output_file, print_note, several
-from anyorder.cli.evaluate_puzzles import score_puzzle_orders
+from anyorder.cli.evaluate_puzzles import score_puzzle_files, score_puzzle_orders
 from anyorder.data.corpus import read_parallel
 from anyorder.data.lines import LineReport
 from anyorder.decoding.config import AUTO, DecodingConfig
@@ -20,6 +20,7 @@ from anyorder.evaluation.evaluate import evaluate as evaluate_systems
 from anyorder.evaluation.evaluate_orders import default_orders, evaluate_orders
 from anyorder.evaluation.regimes import name_regimes
 from anyorder.evaluation.significance import SAMPLES, Test
+from anyorder.evaluation.systems import common_task
 from anyorder.models.pretrained import is_transformers
 from anyorder.models.storage import find
 from anyorder.orders import make_order, split_orders
@@ -28,6 +29,7 @@ from anyorder.report.accuracy_table import accuracy_table
 from anyorder.report.table_data import TableData, evaluation_table
 from anyorder.report.table_export import check_table_file, format_tables
 from anyorder.report.terminal import render_tables
+from anyorder.tasks import TASKS
 from anyorder.translator import Translator
 
 
@@ -87,7 +89,7 @@ def evaluate(
         device: Where to run; auto if not given.
         batch_tokens: Target tokens that are decoded together; results do not depend on it.
         tokenize: Tokens of BLEU: a tokenizer of sacreBLEU (13a, intl, zh, char, none, ...), or moses. If not given,
-            zh into Chinese and moses into other languages with a model, and 13a for trajectories.
+            zh into Chinese; into other languages moses with a model, and 13a for trajectories.
         limit: Use only the first so many sentences.
         strict: Stop with an error at the first pair that is left out (a side is empty) or not translated as it is (too
             long, control characters, invalid UTF-8). Without it these are counted, and named in the JSON.
@@ -122,7 +124,7 @@ def evaluate(
                 temperature=temperature, top_p=top_p,
             )  # fmt: skip
             result: Evaluation | AccuracyEvaluation = _score_files(
-                files, references, tokenize or "13a", limit, against, test, samples
+                files, references, tokenize, limit, against, test, samples
             )
         else:
             solves_puzzles = model is not None and (task is not None or is_transformers(model))
@@ -204,7 +206,7 @@ def _table(result: Evaluation | AccuracyEvaluation, speed: bool = True) -> Table
 def _refuse_with_puzzles(**options: object) -> None:
     for name, value in options.items():
         if value is not None:
-            raise InputError("is for translation: this model fills masks", name)
+            raise InputError("is for translation, not for puzzles", name)
 
 
 def _refuse_with_trajectories(**options: object) -> None:
@@ -216,23 +218,27 @@ def _refuse_with_trajectories(**options: object) -> None:
 def _score_files(
     files: list[Path],
     references: list[Path],
-    tokenize: str,
+    tokenize: str | None,
     limit: int | None,
     against: str | None,
     test: Test,
     samples: int,
-) -> Evaluation:
-    if not references:
-        raise InputError("--trajectories needs --reference")
+) -> Evaluation | AccuracyEvaluation:
     if tokenize == "moses":
         raise InputError("moses: needs the text processing of a model (--model)", "tokenize")
     systems = read_systems(files)
-    lines = [list(lines) for lines in zip(*read_parallel(references), strict=True)]
+    lines = [list(lines) for lines in zip(*read_parallel(references), strict=True)] if references else []
     for one in lines:
         check_systems(systems, one)
     first = {name: trajectories[:limit] for name, trajectories in systems.items()}
     # A file's name may hold a comma.
     baselines = [] if against is None else [against] if against in systems else against.split(",")
+    task = common_task(systems)
+    if task in TASKS:
+        _refuse_with_puzzles(tokenize=tokenize)
+        return score_puzzle_files(first, task, [one[:limit] for one in lines], baselines, test, samples)
+    if not references:
+        raise InputError("--trajectories needs --reference")
     return evaluate_systems(first, [one[:limit] for one in lines], tokenize, baselines, test, samples)
 
 
@@ -292,11 +298,13 @@ def _score_orders(
 
 
 def _sample(translator: Translator, model: str, direction: str) -> tuple[Path, Path]:
-    """The test set that comes with a model."""
-    source, target = (find(model) / f"sample.{language}" for language in translator.direction_languages(direction))
-    if not source.exists() or not target.exists():
-        raise InputError(f"{model} comes without a sample: give --source and --reference")
-    return source, target
+    """The test set that comes with a model: sample.de and sample.en, or one for each pair, such as sample.ro-en.ro."""
+    source, target = translator.direction_languages(direction)
+    for name in ("sample", f"sample.{source}-{target}", f"sample.{target}-{source}"):
+        files = find(model) / f"{name}.{source}", find(model) / f"{name}.{target}"
+        if all(file.exists() for file in files):
+            return files
+    raise InputError(f"{model} comes without a sample for {direction}: give --source and --reference")
 
 
 def _parse_limit(text: str) -> int | None:

@@ -6,13 +6,16 @@ from pathlib import Path
 from anyorder import progress
 from anyorder.data.corpus import read_parallel
 from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.trajectory import check_systems
 from anyorder.device import Device, join_processes, resolve_device
 from anyorder.errors import InputError
-from anyorder.evaluation.accuracy import AccuracyEvaluation
+from anyorder.evaluation.accuracy import AccuracyEvaluation, score_puzzles
 from anyorder.evaluation.evaluate_puzzles import default_puzzle_orders, evaluate_puzzles, task_of
 from anyorder.evaluation.significance import Test
+from anyorder.evaluation.systems import Systems
 from anyorder.filler import load_filler
 from anyorder.orders import make_order, split_orders
+from anyorder.tasks import make_task
 from anyorder.tasks.puzzles import read_puzzles
 
 SAMPLE = ("sample.puzzles.txt", "sample.solutions.txt")
@@ -36,8 +39,7 @@ def score_puzzle_orders(
     revisions: Sequence[str],
 ) -> AccuracyEvaluation:
     """Solve puzzles in several orders. Solutions are optional: without them, the task's rules decide."""
-    if len(references) > 1:
-        raise InputError("a puzzle has one solution: give one file", "reference")
+    _check_solutions(references)
     if references and source is None:
         raise InputError("--reference needs --source")
     names = None if orders is None else split_orders(orders)
@@ -59,6 +61,29 @@ def score_puzzle_orders(
         return evaluate_puzzles(
             filler, rules, puzzles, names, config, baselines, test, samples, bar.advance, schedules, revisions
         )
+
+
+def score_puzzle_files(
+    systems: Systems,
+    task: str,
+    references: Sequence[Sequence[str]],
+    against: Sequence[str],
+    test: Test,
+    samples: int,
+) -> AccuracyEvaluation:
+    """Score answers that were written before. The puzzles are the sources; solutions are optional."""
+    _check_solutions(references)
+    rules, runs = make_task(task), list(systems.values())
+    check_systems(systems)
+    names = [next(iter(systems)), "reference"]
+    puzzles = read_puzzles(rules, [run.source for run in runs[0]], references[0] if references else None, names)
+    kept = {name: [own[line - 1] for line in puzzles.lines] for name, own in systems.items()}
+    return score_puzzles(kept, rules, puzzles, against, test, samples)
+
+
+def _check_solutions(references: Sequence[object]) -> None:
+    if len(references) > 1:
+        raise InputError("must be one file: a puzzle has one solution", "reference")
 
 
 def _sample(folder: Path | None, model: str) -> list[Path]:

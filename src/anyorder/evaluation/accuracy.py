@@ -14,7 +14,7 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.evaluation.evaluate import check_against, check_test, with_test
 from anyorder.evaluation.significance import SAMPLES, Test, compare_if_enough, holm
-from anyorder.evaluation.systems import common_order, common_signature
+from anyorder.evaluation.systems import common_order, common_setting, common_signature
 from anyorder.tasks import PuzzleTask
 from anyorder.tasks.base import EMPTY
 from anyorder.tasks.puzzles import PuzzleSet
@@ -54,6 +54,10 @@ class AccuracyScore:
     """The same after Holm's correction for comparing with several baselines."""
     differences: dict[str, AccuracyDifference] = field(default_factory=dict)
     """From each baseline, by its name."""
+    schedule: str = ""
+    """How many cells a step filled, by name; empty if nobody recorded it."""
+    revision: str = ""
+    """Which cells were masked again, by name; empty if nobody recorded it."""
     seconds: float | None = None
     """Time spent decoding; None if the trajectories were given."""
 
@@ -129,6 +133,8 @@ def score_puzzles(
                     baseline: AccuracyDifference(*(round(x, DIGITS) for x in (found.difference, found.low, found.high)))
                     for baseline, found in comparisons[name].items()
                 },
+                schedule=common_setting(trajectories, "schedule"),
+                revision=common_setting(trajectories, "revision"),
             )
         )
     signature = with_test(common_signature(systems), test, samples, baselines)

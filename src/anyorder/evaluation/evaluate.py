@@ -11,7 +11,7 @@ from anyorder.decoding.trajectory import Trajectory, check_systems
 from anyorder.errors import InputError, check_number, unknown
 from anyorder.evaluation.bleu import corpus_chrf
 from anyorder.evaluation.references import References, reference_sets
-from anyorder.evaluation.scorers import SacreBLEUScorer, Scorer
+from anyorder.evaluation.scorers import SacreBLEUScorer, Scorer, default_tokenizer
 from anyorder.evaluation.significance import (
     MAX_SAMPLES,
     MIN_SAMPLES,
@@ -109,7 +109,7 @@ class Evaluation:
 def evaluate(
     systems: Systems | Sequence[Trajectory],
     references: References,
-    tokenize: str | Scorer = "13a",
+    tokenize: str | Scorer | None = None,
     against: Sequence[str] = (),
     test: Test = "randomization",
     samples: int = SAMPLES,
@@ -125,6 +125,7 @@ def evaluate(
         references: One plain reference per sentence. With several references per sentence, a list of such lists:
             `[[first of sentence 1, first of sentence 2, ...], [second of sentence 1, ...]]`, as sacreBLEU takes them.
         tokenize: The tokenizer of sacreBLEU that BLEU uses (`13a`, `zh`, `char`, `intl`, `none`, ...), or a `Scorer`.
+            If not given, `zh` for trajectories that say that they are into Chinese, else `13a`.
         against: Names of the systems that p-values compare with; the first system if none is named.
         test: `randomization` (paired approximate randomization) or `bootstrap` (paired bootstrap resampling), both
             two-sided. Fewer than 10 sentences are not tested, and a note says so.
@@ -133,6 +134,8 @@ def evaluate(
     systems = name_systems(systems)
     sets = reference_sets(references)
     count = min(check_systems(systems, one) for one in sets)
+    if tokenize is None:
+        tokenize = default_tokenizer(common_task(systems).rpartition("-")[2], "13a")
     scorer = SacreBLEUScorer(tokenize) if isinstance(tokenize, str) else tokenize
     baselines = check_against(against, list(systems))
     check_test(test, samples)

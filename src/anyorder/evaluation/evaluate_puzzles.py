@@ -140,7 +140,8 @@ def task_of(filler: Filler, name: str | None = None) -> PuzzleTask:
     """The task of that name, or else the one that the model was trained for; an `InputError` if it cannot solve it."""
     name = name or getattr(filler.model.network.config, TASK_KEY, None)
     if not name:
-        raise InputError(f"is missing: {filler.model.name} does not say which puzzles it solves", "task")
+        model = filler.model.name
+        raise InputError(f"is missing: {model} is evaluated on puzzles, and does not say which it solves", "task")
     task = make_task(name)
     CellTokens(filler.model, task)
     return task

@@ -26,7 +26,7 @@ def name_regimes(
         revisions: The revisions to compare.
     """
     if not orders:
-        raise InputError("no order is given", "orders")
+        raise InputError("is empty: name an order", "orders")
     schedules = [config.schedule] if schedules is None else schedules
     revisions = [config.revision] if revisions is None else revisions
     named: dict[str, DecodingConfig] = {}

@@ -10,12 +10,12 @@ from anyorder.errors import InputError, unknown
 from anyorder.evaluation.bleu import multi_bleu
 
 
-def default_tokenizer(language: str) -> str:
-    """The tokens of BLEU in a target language if nothing else is asked for: `zh` for Chinese as WMT does, else `moses`.
+def default_tokenizer(language: str, otherwise: str = "moses") -> str:
+    """The tokens of BLEU in a target language if nothing else is asked for: `zh` for Chinese, as WMT does.
 
     Chinese words are what a segmenter makes of a text, so BLEU on words would depend on the segmenter.
     """
-    return "zh" if language == "zh" else "moses"
+    return "zh" if language == "zh" else otherwise
 
 
 class Scorer(ABC):
