@@ -52,7 +52,7 @@ clean: ## remove the virtual environment and everything that was built
 
 $(VENV)/.installed: pyproject.toml constraints.txt scripts/install.sh
 	@echo "installing anyorder and what it needs into $(VENV) (about a minute) ..."
-	@./scripts/install.sh $(VENV) --editable .
+	@./scripts/install.sh $(VENV) --editable '.[app,plots]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

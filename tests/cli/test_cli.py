@@ -313,3 +313,13 @@ def test_exit_codes_of_the_real_command(folder: Path, basic: list[str]) -> None:
     piped = run_cli("translate", *basic, stdin=f"{PAIRS[0][0]}\n")
     assert piped.returncode == 0
     assert len(piped.stdout.splitlines()) == 1
+
+
+def test_idle_threads_leave_their_core_to_others(tmp_path: Path) -> None:
+    (tmp_path / "show.py").write_text("import os; print(os.environ['OMP_WAIT_POLICY'])")
+    for given, expected in ((None, "passive"), ("active", "active")):
+        environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+        environment |= {} if given is None else {"OMP_WAIT_POLICY": given}
+        command = [sys.executable, "-m", "anyorder", "orders", "--plugin", str(tmp_path / "show.py")]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert run.stdout.splitlines()[0] == expected

@@ -57,6 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
 
     Without arguments it is the command of this process, which ends afterwards.
     """
+    if arguments is None:
+        # OpenMP's idle threads wait without keeping a core busy, which they would take from whatever else runs there.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         code = _main(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
