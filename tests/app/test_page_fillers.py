@@ -168,7 +168,7 @@ def test_another_puzzle_and_a_digit_by_hand(tab: Any, origin: str) -> None:
     assert mine.locator(f".wrong[data-i='{cell}']").get_attribute("aria-label").endswith("wrong")
     tab.get_by_label("Puzzle").fill("12")
     tab.get_by_role("button", name="Solve").click()
-    tab.locator(".error", has_text="text: 2 characters, expected 16").wait_for()
+    tab.locator(".error", has_text="text: 2 characters, expected the 16 cells").wait_for()
     assert ["status of 422" in line for line in tab.messages] == [True]
     tab.messages.clear()
 

@@ -40,7 +40,7 @@ def test_a_table(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--rows", "margn"], "unknown row 'margn': did you mean 'margin'?"),
         (["--seeds", 0], "--seeds 0: expected a number of at least 1"),
         (["--data", "nowhere"], "--data nowhere: no such folder"),
-        (["--rows", "learned", "--data", "."], "no folder holds the dev set of de-en"),
+        (["--rows", "learned", "--data", "."], "has no dev set for de-en"),
         (["--model", ""], "--model is missing: name a model"),
         (["--model", "nowhere/at/all"], "nowhere/at/all: no such folder"),
         (["--baseline", 1, "--baseline-model", "x"], "--baseline cannot be given together"),

@@ -325,7 +325,7 @@ def test_scores_that_are_not_finite_leave_no_mask(vocabulary: Vocabulary, value:
 @pytest.mark.parametrize(("scores", "found"), [([1.0], "list"), (torch.zeros(3), r"shape \(3,\)")])
 def test_what_is_not_a_score(vocabulary: Vocabulary, scores: object, found: str) -> None:
     order = FunctionOrder(lambda state: scores, "nothing")  # type: ignore[arg-type, return-value]
-    with pytest.raises(InputError, match=f"an order returned {found}, expected scores of shape"):
+    with pytest.raises(InputError, match=f"order '.*': returned {found}, expected scores of shape"):
         decode(tiny(vocabulary), canvases_of([(5, 4)], vocabulary), order, make_schedule("one"))
 
 

@@ -52,9 +52,9 @@ def test_a_split_of_its_own_comes_first(tmp_path: Path, toy: TranslationModel) -
 
 
 def test_what_is_missing_is_named(laboratory: Laboratory, toy: TranslationModel, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no folder holds the dev set of de-en"):
+    with pytest.raises(InputError, match="has no dev set for de-en"):
         DataFolders([tmp_path]).evaluation_set("de-en", "dev", toy)
-    with pytest.raises(InputError, match="no prepared store holds de-en"):
+    with pytest.raises(InputError, match="has no prepared store for de-en"):
         DataFolders([laboratory.text]).store("de-en", toy)
     with pytest.raises(InputError, match="no such folder"):
         DataFolders([tmp_path / "nowhere"])

@@ -98,7 +98,7 @@ def test_text_with_masks(model: TransformersModel) -> None:
     assert ((tokens == model.mask_token).sum(1) == 4).all()
     again = TextData(LINES, model, 0.25, (3, 16), validation=4, seed=1).examples(np.arange(5))
     np.testing.assert_array_equal(tokens, again.canvases.packed.tokens.reshape(5, 16))
-    with pytest.raises(InputError, match="no line has 17 to 16 tokens"):
+    with pytest.raises(InputError, match="text has no line of 17 to 16 tokens"):
         TextData(LINES, model, 0.25, (17, 30), validation=4, seed=1)
 
 
@@ -190,7 +190,7 @@ class OneCell(type(make_task("sudoku-4x4"))):  # type: ignore[misc]
 
 
 def test_puzzles_without_a_choice_teach_nothing(model: TransformersModel) -> None:
-    with pytest.raises(InputError, match="no two empty cells"):
+    with pytest.raises(InputError, match="task makes puzzles with a single empty cell"):
         PuzzleData(OneCell(), model, puzzles=4, validation=0, seed=1)
     task = OneCell()
     task.missing = (1, 3)

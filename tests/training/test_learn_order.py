@@ -139,7 +139,7 @@ def test_the_result_is_used_by_name(
         (["--rl.validation-length", 1], "no pair of the split 'dev' has at most 1"),
         (["--rl.max-length", 63], "--rl.max-length 63: the model has room for 62 subwords"),
         (["--mask-share", 0.5], "--mask-share is for --text"),
-        (["--direction", " "], "--direction the data has no direction that"),
+        (["--direction", " "], "--direction ' ': the data has no direction that the model translates"),
         (["--name", "a/b"], "not a plain name"),
         (["--name", ".."], "not a plain name"),
         (["--name", "x" * 300], "not a plain name"),

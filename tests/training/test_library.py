@@ -147,11 +147,27 @@ def test_names_of_rewards(reward_names: None) -> None:
         register_reward("mine")(namespace["mine"])
 
 
-@pytest.mark.parametrize(("scores", "message"), [([1.0], "gave 1 scores for 2"), ([1.0, float("nan")], "gave nan for")])
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ([1.0], "gave 1 scores for 2"),
+        ([1.0, float("nan")], "gave nan for"),
+        (None, "returned None, expected a list with a number for each text"),
+        (5, "returned 5, expected a list"),
+        (["good", "bad"], r"returned \['good', 'bad'\], expected a list"),
+        ([[1.0]] * 100, r"returned \[\[1.0\], .*\.\.\., expected a list"),
+    ],
+)
 def test_a_reward_that_goes_wrong(reward_names: None, scores: list[float], message: str) -> None:
     register_reward("wrong")(lambda hypotheses, references: scores)
     with pytest.raises(InputError, match=f"reward 'wrong': {message}"):
         make_reward("wrong", SMALL, ["en"]).final(by_hand())
+
+
+def test_a_reward_that_takes_no_references(reward_names: None) -> None:
+    register_reward("alone")(lambda hypotheses: [1.0] * len(hypotheses))  # type: ignore[arg-type, misc]
+    with pytest.raises(InputError, match="reward 'alone': cannot be called with hypotheses and references"):
+        make_reward("alone", SMALL, ["en"]).final(by_hand())
 
 
 def test_sizes_fit_the_device(store: Store) -> None:

@@ -104,10 +104,10 @@ def _first_ranked(
 ) -> tuple[Tensor, Tensor]:
     """The `counts[i]` positions of hypothesis i that the order ranks first, ascending, and the logits there."""
     if order.needs == "nothing":
-        positions = state.top_positions(order.scores(state.view(step)), counts)
+        positions = state.top_positions(order, state.view(step), counts)
         return positions, model.logits(hidden_at(state.tokens, state.query(positions, counts)))
     seen = look(model, hidden_at, state, order, step)
-    positions = state.top_positions(order.scores(seen.view), counts)
+    positions = state.top_positions(order, seen.view, counts)
     return positions, seen.logits_at(model, positions)
 
 

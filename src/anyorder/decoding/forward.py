@@ -132,4 +132,4 @@ def reach(order: Order, schedule: Schedule, state: DecodeState) -> np.ndarray | 
 
 def ranking_scores(order: Order, schedule: Schedule, view: State) -> Tensor:
     """(B, T) an order's scores where the schedule lets a position be filled, -inf elsewhere."""
-    return schedule.narrow(view, comparable(order.scores(view), view.masked))
+    return schedule.narrow(view, comparable(order.scores(view), view.masked, order.identity))

@@ -128,7 +128,7 @@ def split_revisions(names: str) -> list[str]:
     """
     found = split_names(names, is_number)
     if not found:
-        raise InputError("no revision is given", "revision")
+        raise InputError("is empty: name a revision", "revision")
     return found
 
 

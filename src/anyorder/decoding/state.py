@@ -15,7 +15,7 @@ from anyorder.decoding.sampling import TokenSampler
 from anyorder.errors import InputError
 from anyorder.models.attention import QueryPositions, Segments, to_device
 from anyorder.models.base import AllowedTokens, CanvasBatch, Model, log_total
-from anyorder.orders.base import State
+from anyorder.orders.base import Order, State
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,10 @@ class DecodeState:
             **predictions,  # type: ignore[arg-type]
         )
 
-    def top_positions(self, scores: Tensor, counts: np.ndarray) -> Tensor:
-        """The `counts[i]` best masked positions of each canvas i, ascending. scores: an order's"""
-        return self.best_positions(comparable(scores, self._masked[: len(counts)]), counts)
+    def top_positions(self, order: Order, view: State, counts: np.ndarray) -> Tensor:
+        """The `counts[i]` masked positions of each canvas i that an order ranks first, ascending."""
+        scores = comparable(order.scores(view), self._masked[: len(counts)], order.identity)
+        return self.best_positions(scores, counts)
 
     def best_positions(self, scores: Tensor, counts: np.ndarray) -> Tensor:
         """The `counts[i]` positions of each canvas i with the highest scores, ascending; ties go left."""
@@ -319,11 +320,11 @@ class RevisionHistory:
         return RevisionHistory(self.times_written[canvases], self.changed[canvases], self.times_complete[canvases])
 
 
-def comparable(scores: Tensor, masked: Tensor) -> Tensor:
+def comparable(scores: Tensor, masked: Tensor, name: str) -> Tensor:
     """An order's scores, -inf where nothing is masked and finite elsewhere. What is not a number comes last."""
     if not isinstance(scores, Tensor) or scores.shape != masked.shape:  # a user's own order may return anything
         found = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
-        raise InputError(f"an order returned {found}, expected scores of shape {tuple(masked.shape)}")
+        raise InputError(f"order '{name}': returned {found}, expected scores of shape {tuple(masked.shape)}")
     scores = scores if scores.is_floating_point() else scores.double()
     lowest = torch.finfo(scores.dtype).min
     return scores.nan_to_num(nan=lowest, neginf=lowest).masked_fill(~masked, -torch.inf)

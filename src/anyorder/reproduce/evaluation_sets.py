@@ -93,7 +93,7 @@ class DataFolders:
                 return store
         if held:
             raise InputError(f"{held[0].path}: was not prepared with the vocabulary of {model.name or 'the model'}")
-        raise InputError(f"no prepared store holds {direction}: 'anyorder prepare' makes one", "data")
+        raise InputError(f"has no prepared store for {direction}: 'anyorder prepare' makes one", "data")
 
     def evaluation_set(self, direction: str, split: str, model: TranslationModel) -> EvaluationSet:
         """A split in one direction. `SPLIT-SOURCETARGET`, such as `dev-enzh`, is taken before `SPLIT`.
@@ -111,7 +111,7 @@ class DataFolders:
             for store in self.stores:
                 if {source, target} <= set(store.languages) and name in store:
                     return _from_store(model, direction, split, store, name)
-        raise InputError(f"no folder holds the {split} set of {direction} ({split}.{source}, {split}.{target})", "data")
+        raise InputError(f"has no {split} set for {direction} ({split}.{source} and {split}.{target})", "data")
 
     def has(self, direction: str, split: str) -> bool:
         """Whether there is such a test set."""

@@ -203,7 +203,7 @@ class TextData(FillData):
         targets = [ids for ids in model.encode(lines) if shortest <= len(ids) <= longest]
         validation = min(validation, len(targets) // 5)
         if len(targets) - validation < 1:
-            raise InputError(f"no line has {shortest} to {longest} tokens", "text")
+            raise InputError(f"has no line of {shortest} to {longest} tokens", "text")
         super().__init__(model, targets, validation)
         self.tasks = [INFILL]
         self.validated = self.tasks if validation else []
@@ -251,5 +251,5 @@ def _with_choice(puzzles: Puzzles) -> Puzzles:
     """Those in which an order makes a difference: with two or more empty cells."""
     chosen = np.flatnonzero((puzzles.puzzles == EMPTY).sum(1) >= 2)
     if not len(chosen):
-        raise InputError("these puzzles have no two empty cells, so there is no order to learn", "task")
+        raise InputError("makes puzzles with a single empty cell, so there is no order to learn", "task")
     return puzzles if len(chosen) == len(puzzles) else puzzles.take(chosen)

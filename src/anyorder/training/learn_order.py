@@ -85,7 +85,7 @@ def learn_order(
     if directions == ["all"]:
         directions = [one for one in stores.directions if one in loaded.config.directions]
     if not directions:
-        raise InputError(f"the data has no direction that {loaded.name} translates", "direction")
+        raise InputError(f"'{direction}': the data has no direction that the model translates", "direction")
     for each in directions:
         loaded.config.direction(each)
     destination = named_folder(loaded, name)

@@ -14,6 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import ClassVar, TypeVar
 
 import torch
@@ -165,13 +166,32 @@ class ScoredTexts(Reward):
 
 def score_texts(name: str, function: TextReward, hypotheses: list[str], references: list[str]) -> Tensor:
     """(N,) float32 scores of a user's function; an `InputError` if they are not one finite number a text."""
-    scores = [float(score) for score in function(hypotheses, references)]
+    scores = _as_numbers(name, _call(name, function, hypotheses, references))
     if len(scores) != len(hypotheses):
         raise InputError(f"reward '{name}': gave {len(scores)} scores for {len(hypotheses)} sentences")
     for hypothesis, score in zip(hypotheses, scores, strict=True):
         if not math.isfinite(score):
             raise InputError(f"reward '{name}': gave {score} for '{hypothesis}'")
     return torch.tensor(scores, dtype=torch.float32)
+
+
+def _call(name: str, function: TextReward, hypotheses: list[str], references: list[str]) -> object:
+    try:
+        signature(function).bind(hypotheses, references)
+    except TypeError as error:
+        raise InputError(f"reward '{name}': cannot be called with hypotheses and references ({error})") from None
+    except ValueError:  # a builtin, of which nothing is known
+        pass
+    return function(hypotheses, references)
+
+
+def _as_numbers(name: str, scores: object) -> list[float]:
+    try:
+        return [float(score) for score in scores]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        found = repr(scores)
+        shown = found if len(found) <= 60 else f"{found[:60]}..."
+        raise InputError(f"reward '{name}': returned {shown}, expected a list with a number for each text") from None
 
 
 @register_reward("bleu")

@@ -148,7 +148,7 @@ def split_schedules(names: str) -> list[str]:
     """
     found = split_names(names, lambda part: is_number(part) and not is_count(part))
     if not found:
-        raise InputError("no schedule is given", "schedule")
+        raise InputError("is empty: name a schedule", "schedule")
     return found
 
 

@@ -110,6 +110,7 @@ function saveAddress(changes) {
 }
 
 function sentencesView(corpus) {
+  const one = corpus.grid ? "puzzle" : "sentence";
   const state = { chosen: -1, sort: "given", a: 0, b: Math.min(1, corpus.systems.length - 1), by: corpus.measures[0], query: "" };
   const options = { arcs: true, brackets: true, color: "step" };
   const shown = corpus.systems.map((_, i) => i < 6);
@@ -117,14 +118,14 @@ function sentencesView(corpus) {
   let searchTexts = null;
   let disagreements = null;
 
-  const rows = list("Sentences", ROW, drawRow, choose);
+  const rows = list(corpus.grid ? "Puzzles" : "Sentences", ROW, drawRow, choose);
   const found = el("p", { class: "muted found", role: "status" });
-  const search = el("input", { type: "search", placeholder: "Search source or translation", "aria-label": "Search sentences", oninput: () => ((state.query = search.value.trim().toLowerCase()), arrange()) });
+  const search = el("input", { type: "search", placeholder: corpus.grid ? "Search puzzle or answer" : "Search source or translation", "aria-label": `Search ${one}s`, oninput: () => ((state.query = search.value.trim().toLowerCase()), arrange()) });
   const extra = el("div", { class: "extra" });
   const sorts = [["given", "as given"], ["longest", "longest first"], ["shortest", "shortest first"]];
   if (corpus.labels.length) sorts.push(["label", "label"]);
   if (corpus.systems.length > 1) sorts.splice(1, 0, ["beat", "A beats B most"], ["disagree", "orders disagree most"], ["agree", "orders agree most"]);
-  const side = el("aside", { class: "side", "aria-label": "Choose a sentence" }, search, choice("Sort", sorts, state.sort, (value) => ((state.sort = value), drawExtra(), arrange())), extra, found, rows.node);
+  const side = el("aside", { class: "side", "aria-label": `Choose a ${one}` }, search, choice("Sort", sorts, state.sort, (value) => ((state.sort = value), drawExtra(), arrange())), extra, found, rows.node);
 
   const head = el("div", { class: "sentence-head" });
   const grid = el("div", { class: corpus.grid ? "views grids" : "views" });
@@ -150,7 +151,7 @@ function sentencesView(corpus) {
   );
   const orders = el("fieldset", { class: "orders" }, el("legend", { class: "visually-hidden" }, "Orders shown"));
   corpus.systems.forEach((system, s) => orders.append(check(system.name, shown[s], (on) => ((shown[s] = on), drawViews(steps.step)))));
-  const keys = el("p", { class: "muted keys" }, el("kbd", {}, "space"), " play  ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " step  ", el("kbd", {}, "Home"), " ", el("kbd", {}, "End"), " ends  ", el("kbd", {}, "J"), " ", el("kbd", {}, "K"), " sentence");
+  const keys = el("p", { class: "muted keys" }, el("kbd", {}, "space"), " play  ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " step  ", el("kbd", {}, "Home"), " ", el("kbd", {}, "End"), " ends  ", el("kbd", {}, "J"), " ", el("kbd", {}, "K"), ` ${one}`);
   const detail = el("div", { class: "detail" }, head, el("div", { class: "controls" }, steps.node, display), corpus.systems.length > 1 ? orders : null, grid, keys);
   const node = el("div", { class: "sentences", id: "panel-sentences", role: "tabpanel", "aria-labelledby": "tab-sentences" }, side, detail);
 
@@ -219,7 +220,7 @@ function sentencesView(corpus) {
       disagree: () => formatNumber(disagreementOf(i)),
       agree: () => formatNumber(disagreementOf(i)),
     }[state.sort];
-    row.append(el("span", { class: "row-head" }, el("b", {}, String(i + 1)), el("span", {}, detail ? detail() : `${corpus.length(i)} tokens`)), el("span", { class: "row-text" }, corpus.source(i)));
+    row.append(el("span", { class: "row-head" }, el("b", {}, String(i + 1)), el("span", {}, detail ? detail() : `${corpus.length(i)} ${corpus.grid ? "empty cells" : "tokens"}`)), el("span", { class: "row-text" }, corpus.source(i)));
   }
 
   function choose(i, step) {
