@@ -26,7 +26,7 @@ from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.training.actor_critic import ActorCritic
 from anyorder.training.batches import Cursor
-from anyorder.training.learn_order import translation_order_task
+from anyorder.training.learn_order import translation_order_objective
 from anyorder.training.meter import peak_flops
 from anyorder.training.order_loss import RLConfig, discounted_returns, leave_one_out, step_rewards
 from anyorder.training.rewards import make_reward
@@ -39,30 +39,30 @@ def on_store(
     cuda = model.device.type == "cuda"
     rl = RLConfig(algorithm=algorithm, sentences=options.rollouts // (8 if algorithm == "rloo" else 1))
     config = PolicyConfig(kind=kind, attention=options.attention)
-    task = translation_order_task(store, model, ["de-en"], config, rl, 1, compile=cuda and not options.eager)
-    networks = task.learner.to(model.device)
+    objective = translation_order_objective(store, model, ["de-en"], config, rl, 1, compile=cuda and not options.eager)
+    networks = objective.learner.to(model.device)
     optimizer = torch.optim.AdamW(networks.parameters(), 1e-4)
-    batches = task.batches(Cursor(), 0, 0, 1)
+    batches = objective.batches(Cursor(), 0, 0, 1)
     taken = [next(batches)[0] for _ in range(options.batches + 2)]
     spent, learned, done, flops = 0.0, 0.0, 0, 0.0
     for number, batch in enumerate(taken):
         start = now(cuda)
-        minibatches = task.minibatches(batch, model.device)
+        minibatches = objective.minibatches(batch, model.device)
         middle = now(cuda)
-        for inputs in minibatches * task.epochs:
+        for inputs in minibatches * objective.epochs:
             with torch.autocast("cuda", torch.bfloat16, cuda):
-                loss, _ = task.module(**inputs)
+                loss, _ = objective.module(**inputs)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
         end = now(cuda)
         if number >= 2:
-            rollouts, batch_flops = task.cost(batch)
+            rollouts, batch_flops = objective.cost(batch)
             spent, learned = spent + middle - start, learned + end - middle
             done, flops = done + rollouts, flops + batch_flops
     if options.profile:
         with torch.profiler.profile() as profiled:
-            task.minibatches(taken[0], model.device)
+            objective.minibatches(taken[0], model.device)
             now(cuda)
         key = "self_cuda_time_total" if cuda else "self_cpu_time_total"
         print(profiled.key_averages().table(sort_by=key, row_limit=20, max_name_column_width=70))

@@ -20,9 +20,9 @@ from anyorder.models.transformer import TransformerConfig
 from anyorder.training.batches import Cursor, Prefetcher
 from anyorder.training.config import TrainConfig
 from anyorder.training.meter import peak_flops
+from anyorder.training.objective import training_flops
 from anyorder.training.optimizer import make_optimizer, update_average
-from anyorder.training.task import training_flops
-from anyorder.training.translation_task import MaskingConfig, TranslationTask, new_model
+from anyorder.training.translation_objective import MaskingConfig, TranslationObjective, new_model
 
 
 def measure(
@@ -32,18 +32,18 @@ def measure(
     transformer = TransformerConfig(hidden_size=width, source_sees_target=source_sees_target)
     model = new_model(store, transformer, None, 1).to(device).train()
     average = new_model(store, transformer, None, 1).to(device)
-    task = TranslationTask(store, model, MaskingConfig(), batch_tokens, 1, fixed=cuda)
-    task.module.to(device).train()
+    objective = TranslationObjective(store, model, MaskingConfig(), batch_tokens, 1, fixed=cuda)
+    objective.module.to(device).train()
     if cuda:
-        task.module.compile(dynamic=False)
+        objective.module.compile(dynamic=False)
     optimizer = make_optimizer(model, TrainConfig(steps=1), cuda)
-    source = Prefetcher(task.batches(Cursor(), 0, 0, 1))
+    source = Prefetcher(objective.batches(Cursor(), 0, 0, 1))
 
     def step() -> tuple[int, int]:
         batch, _ = next(source)
         tensors = {name: to_device(array, device) for name, array in batch.arrays.items()}
         with torch.autocast("cuda", torch.bfloat16, cuda):
-            loss, _ = task.module(tensors, longest=batch.longest, lengths=batch.lengths)
+            loss, _ = objective.module(tensors, longest=batch.longest, lengths=batch.lengths)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -17,7 +17,7 @@ pytest.importorskip("fastapi", reason="the explorer needs the extra 'app'")
 
 from fastapi.testclient import TestClient
 
-from anyorder.app.batching import BatchQueue, Task
+from anyorder.app.batching import BatchQueue, QueuedCall
 from anyorder.app.csp import inline_sources
 from anyorder.app.hosts import allowed_hosts
 from anyorder.app.limits import Limits
@@ -491,11 +491,11 @@ def test_a_timeout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "retry-after" in response.headers
 
 
-async def _gather(queue: BatchQueue, tasks: list[Task[int, int]]) -> list[Any]:
-    return await asyncio.gather(*(queue.run([task]) for task in tasks), return_exceptions=True)
+async def _gather(queue: BatchQueue, calls: list[QueuedCall[int, int]]) -> list[Any]:
+    return await asyncio.gather(*(queue.run([call]) for call in calls), return_exceptions=True)
 
 
-def test_tasks_with_the_same_key_run_in_one_batch() -> None:
+def test_calls_with_the_same_key_run_in_one_batch() -> None:
     groups: list[list[int]] = []
     first = threading.Event()
 
@@ -508,21 +508,21 @@ def test_tasks_with_the_same_key_run_in_one_batch() -> None:
         return [-item for item in items]
 
     queue = BatchQueue(Limits(batch_tokens=40))
-    tasks = [Task(run, 0)]
-    tasks += [Task(run, i, batch_key="odd" if i % 2 else "even", cost=10) for i in range(1, 12)]
-    tasks += [Task(run, 13), Task(run, 14), Task(run, 15)]
+    calls = [QueuedCall(run, 0)]
+    calls += [QueuedCall(run, i, batch_key="odd" if i % 2 else "even", cost=10) for i in range(1, 12)]
+    calls += [QueuedCall(run, 13), QueuedCall(run, 14), QueuedCall(run, 15)]
     threading.Timer(0.2, first.set).start()
-    results = asyncio.run(_gather(queue, tasks))
+    results = asyncio.run(_gather(queue, calls))
     assert results[:12] == [[-i] for i in range(12)]
     assert isinstance(results[12], RefusedError)
-    assert results[13:] == [[-14], [-15]]  # a failure concerns no other task
+    assert results[13:] == [[-14], [-15]]  # a failure concerns no other call
     assert groups == [[0], [1, 3, 5, 7], [2, 4, 6, 8], [9, 11], [10], [13], [14], [15]]
     queue.close()
     with pytest.raises(RefusedError, match="closing"):
-        asyncio.run(queue.run([Task(run, 1)]))
+        asyncio.run(queue.run([QueuedCall(run, 1)]))
 
 
-def test_cancelled_tasks_are_dropped_from_the_queue() -> None:
+def test_cancelled_calls_are_dropped_from_the_queue() -> None:
     done: list[int] = []
     started, release = threading.Event(), threading.Event()
 
@@ -535,11 +535,11 @@ def test_cancelled_tasks_are_dropped_from_the_queue() -> None:
     queue = BatchQueue(Limits())
 
     async def cancel_most() -> None:
-        stays = asyncio.ensure_future(queue.run([Task(run, 0)]))
-        cancelled = [asyncio.ensure_future(queue.run([Task(run, i), Task(run, -i)])) for i in range(1, 50)]
+        stays = asyncio.ensure_future(queue.run([QueuedCall(run, 0)]))
+        cancelled = [asyncio.ensure_future(queue.run([QueuedCall(run, i), QueuedCall(run, -i)])) for i in range(1, 50)]
         assert await asyncio.to_thread(started.wait, 10)
-        for task in cancelled:
-            task.cancel()
+        for call in cancelled:
+            call.cancel()
         await asyncio.gather(*cancelled, return_exceptions=True)
         assert len(queue._waiting) == 0
         release.set()

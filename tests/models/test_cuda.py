@@ -23,9 +23,9 @@ from anyorder.orders import make_order
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.training.batches import Cursor
-from anyorder.training.learn_order import translation_order_task
+from anyorder.training.learn_order import translation_order_objective
 from anyorder.training.order_loss import RLConfig
-from anyorder.training.translation_task import MaskingConfig, TranslationTask
+from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
 from tests.conftest import tiny
 from tests.models.checkpoints import CLASSES, MASK, save
 
@@ -150,8 +150,8 @@ def test_logits_of_pairs(store: Store) -> None:
 @pytest.mark.parametrize("together", [False, True])
 def test_loss_and_gradient_of_a_compiled_batch(store: Store, together: bool) -> None:
     shape = {"hidden_size": 256, "num_heads": 4, "source_sees_target": together, "dropout": 0.0}
-    exact = TranslationTask(store, tiny(store.vocabulary, **shape), MaskingConfig(), 4000, 1, fixed=False)
-    fixed = TranslationTask(store, tiny(store.vocabulary, **shape), MaskingConfig(), 4000, 1, fixed=True)
+    exact = TranslationObjective(store, tiny(store.vocabulary, **shape), MaskingConfig(), 4000, 1, fixed=False)
+    fixed = TranslationObjective(store, tiny(store.vocabulary, **shape), MaskingConfig(), 4000, 1, fixed=True)
     fixed.module.cuda()
     compiled = torch.compile(fixed.module, dynamic=False)
     for (a, _), (b, _), _ in zip(exact.batches(Cursor(), 0, 0, 1), fixed.batches(Cursor(), 0, 0, 1), range(3)):  # noqa: B905
@@ -316,20 +316,20 @@ def test_an_order_learns_on_the_device(store: Store, algorithm: str, kind: str) 
     """Rollouts in half precision fill everything once, and the loss of what was seen has a gradient everywhere."""
     rl = RLConfig(algorithm=algorithm, sentences=16, rollouts=4)  # type: ignore[arg-type]
     model = tiny(store.vocabulary, hidden_size=128, num_heads=2)
-    task = translation_order_task(
+    objective = translation_order_objective(
         store, model, ["de-en", "en-de"], PolicyConfig(kind, size=64, attention=1), rl, 1, compile=True
     )  # type: ignore[arg-type]
-    task.learner.cuda()
-    torch.nn.init.normal_(task.learner.policy.out, std=0.1)
-    batch, _ = next(task.batches(Cursor(), 0, 0, 1))
-    rollouts = task.minibatches(batch, torch.device("cuda"))[0]["rollouts"]
+    objective.learner.cuda()
+    torch.nn.init.normal_(objective.learner.policy.out, std=0.1)
+    batch, _ = next(objective.batches(Cursor(), 0, 0, 1))
+    rollouts = objective.minibatches(batch, torch.device("cuda"))[0]["rollouts"]
     with torch.autocast("cuda", torch.bfloat16):
-        loss, report = task.module(rollouts)
+        loss, report = objective.module(rollouts)
     loss.backward()
     assert bool(report.isfinite().all())
-    assert all(bool(p.grad is not None and p.grad.isfinite().all()) for p in task.learner.parameters())
-    assert task.learner.policy.out.grad.norm() > 0  # type: ignore[union-attr]
-    chances = task.learner.log_probs(rollouts.decisions).gather(1, rollouts.decisions.chosen[:, None])
+    assert all(bool(p.grad is not None and p.grad.isfinite().all()) for p in objective.learner.parameters())
+    assert objective.learner.policy.out.grad.norm() > 0  # type: ignore[union-attr]
+    chances = objective.learner.log_probs(rollouts.decisions).gather(1, rollouts.decisions.chosen[:, None])
     assert bool((chances > -20).all())  # what was drawn could be drawn
     decisions = 4 * int((batch.sentences.canvases.lengths - 1).sum())
     assert len(rollouts.decisions.chosen) == decisions

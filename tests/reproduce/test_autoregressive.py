@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from anyorder.data.store import Store
 from anyorder.errors import InputError
 from anyorder.models.translation import TranslationModel
-from anyorder.reproduce.autoregressive import AutoregressiveTask, bucket, load_baseline, marian_settings
+from anyorder.reproduce.autoregressive import AutoregressiveObjective, bucket, load_baseline, marian_settings
 from anyorder.reproduce.baseline_jobs import decode_baseline
 from anyorder.reproduce.plan import Request
 from anyorder.reproduce.reproduce import reproduce
@@ -42,8 +42,8 @@ def test_buckets_hold_everything_and_fit(sizes: list[int], batch_tokens: int) ->
 
 
 def test_batches_are_pairs_of_the_store(store: Store, toy: TranslationModel) -> None:
-    task = AutoregressiveTask([store], toy, 256, seed=1)
-    batch, cursor = next(task.batches(Cursor(), 0, 0, 1))
+    objective = AutoregressiveObjective([store], toy, 256, seed=1)
+    batch, cursor = next(objective.batches(Cursor(), 0, 0, 1))
     assert cursor == Cursor(1, 0, 1)
     eos, pad, size = toy.vocabulary.eos, toy.vocabulary.pad, len(toy.vocabulary)
     sides = store.split("train").sides
@@ -67,11 +67,11 @@ def test_batches_are_pairs_of_the_store(store: Store, toy: TranslationModel) -> 
 
 def test_it_learns_and_goes_on_after_a_stop(store: Store, toy: TranslationModel, tmp_path: Path) -> None:
     def train(out: Path, steps: int) -> None:
-        task = AutoregressiveTask([store], toy, 512, seed=1)
+        objective = AutoregressiveObjective([store], toy, 512, seed=1)
         run = TrainConfig(
             steps=steps, learning_rate=0.003, warmup=1, decay_from=1.0, ema=0.5, log_every=1, device="cpu"
         )
-        run_training(task, run, out, resume=True)
+        run_training(objective, run, out, resume=True)
 
     train(tmp_path / "whole", 6)
     train(tmp_path / "parts", 3)
@@ -87,13 +87,13 @@ def test_it_learns_and_goes_on_after_a_stop(store: Store, toy: TranslationModel,
 
 
 def test_size_and_forbidden_tokens(toy: TranslationModel, store: Store) -> None:
-    task = AutoregressiveTask([store], toy, 512, seed=1)
+    objective = AutoregressiveObjective([store], toy, 512, seed=1)
     from anyorder.decoding.sentence import encode_sentences
 
     sentences = encode_sentences(toy, ["Der Hund sieht ein Haus.", "Ein Kind malt gestern das Haus am Fluss."], "de-en")
     tag = len(toy.vocabulary) + 1
     for beam in (1, 3):
-        found = decode_baseline(task.learner.network.eval(), toy, sentences, "de-en", tag, beam)
+        found = decode_baseline(objective.learner.network.eval(), toy, sentences, "de-en", tag, beam)
         assert [one.source for one in found] == [sentence.text for sentence in sentences]
         for one in found:
             assert one.steps == list(range(1, one.length + 1))

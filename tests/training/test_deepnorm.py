@@ -11,10 +11,10 @@ from anyorder.models.attention import FullAttention, Segments
 from anyorder.models.transformer import Transformer, TransformerConfig
 from anyorder.training.config import TextTrainConfig
 from anyorder.training.deepnorm import branch_rates, scale_branches, use_deepnorm
-from anyorder.training.mlm_task import MLMConfig, MLMTask
+from anyorder.training.mlm_objective import MLMConfig, MLMObjective
 from anyorder.training.optimizer import make_optimizer, set_rate
 from anyorder.training.train import train_model
-from anyorder.training.translation_task import MaskingConfig, TranslationTask, new_model
+from anyorder.training.translation_objective import MaskingConfig, TranslationObjective, new_model
 from tests.conftest import tiny
 
 
@@ -88,12 +88,12 @@ def test_the_last_matrix_of_a_branch_learns_slowly(store: Store) -> None:
 def test_both_objectives_train_deep_models_so(store: Store) -> None:
     for deep in (True, False):
         model = tiny(store.vocabulary, hidden_size=16, num_heads=2, num_layers=9 if deep else 3)
-        for task in (
-            TranslationTask(store, model, MaskingConfig(validation_split="none"), 600, 1, False),
-            MLMTask(store, model, MLMConfig(), 600, 1, False),
+        for objective in (
+            TranslationObjective(store, model, MaskingConfig(validation_split="none"), 600, 1, False),
+            MLMObjective(store, model, MLMConfig(), 600, 1, False),
         ):
-            assert bool(task.rate_scales()) is deep
-            assert task.fingerprint()["deepnorm"] is deep
+            assert bool(objective.rate_scales()) is deep
+            assert objective.fingerprint()["deepnorm"] is deep
 
 
 def test_it_cannot_change_when_a_run_is_resumed(store: Store, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from anyorder.errors import InputError
 from anyorder.models.translation import TranslationModel
 from anyorder.orders.policy import PolicyConfig
 from anyorder.training.batches import Cursor
-from anyorder.training.learn_order import translation_order_task
+from anyorder.training.learn_order import translation_order_objective
 from anyorder.training.order_loss import RLConfig
 from tests.conftest import tiny
 from tests.processes import Fork, run_two, wait_until
@@ -167,18 +167,18 @@ def test_another_tokenizer_is_refused(store: Store, tmp_path: Path) -> None:
         {**{name: i for i, name in enumerate(("<s>", "</s>", "<pad>", "<unk>", "<mask>"))}, "a</w>": 5}, []
     )
     with pytest.raises(InputError, match="wrong vocabulary"):
-        translation_order_task(store, tiny(words), ["de-en"], PolicyConfig(), RLConfig(), seed=1)
+        translation_order_objective(store, tiny(words), ["de-en"], PolicyConfig(), RLConfig(), seed=1)
 
 
 def test_a_model_may_know_more_languages_than_the_store(store: Store) -> None:
     model = tiny(store.vocabulary)
     config = replace(model.config, languages=("fr", "de", "en"))
     model = TranslationModel(config, store.vocabulary).eval()
-    task = translation_order_task(
+    objective = translation_order_objective(
         store, model, ["de-en", "en-de"], PolicyConfig("hidden"), RLConfig(sentences=8, rollouts=2), seed=1
     )
-    batch, _ = next(task.batches(Cursor(), 0, 0, 1))
+    batch, _ = next(objective.batches(Cursor(), 0, 0, 1))
     assert set(batch.sentences.canvases.packed.languages.tolist()) == {1, 2}
-    assert bool(task.minibatches(batch, torch.device("cpu"))[0]["rollouts"].returns.isfinite().all())
+    assert bool(objective.minibatches(batch, torch.device("cpu"))[0]["rollouts"].returns.isfinite().all())
     with pytest.raises(InputError, match="unknown language of the store 'fr'"):
-        translation_order_task(store, model, ["fr-en"], PolicyConfig("hidden"), RLConfig(), seed=1)
+        translation_order_objective(store, model, ["fr-en"], PolicyConfig("hidden"), RLConfig(), seed=1)

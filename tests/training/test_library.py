@@ -18,13 +18,13 @@ from anyorder.models.translation import TranslationModel
 from anyorder.orders.policy import PolicyConfig
 from anyorder.training.config import TextTrainConfig, TrainConfig
 from anyorder.training.learn_order import LEARN_ORDER_RUN, learn_order
-from anyorder.training.mlm_task import MLMConfig
+from anyorder.training.mlm_objective import MLMConfig
 from anyorder.training.order_loss import OrderLoss, RLConfig, Rollouts
-from anyorder.training.order_task import with_sizes
+from anyorder.training.order_objective import with_sizes
 from anyorder.training.pretrain import pretrain_model
 from anyorder.training.rewards import REWARDS, make_reward, register_reward
 from anyorder.training.train import default_batch_tokens, train_model
-from anyorder.training.translation_task import MaskingConfig
+from anyorder.training.translation_objective import MaskingConfig
 from tests.conftest import tiny
 from tests.training.test_rewards import SMALL, by_hand
 

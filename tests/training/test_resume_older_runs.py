@@ -14,7 +14,7 @@ from anyorder.training.config import TextTrainConfig
 from anyorder.training.learn_order import LEARN_ORDER_RUN, learn_order
 from anyorder.training.order_loss import RLConfig
 from anyorder.training.train import train_model
-from anyorder.training.translation_task import MaskingConfig
+from anyorder.training.translation_objective import MaskingConfig
 from tests.conftest import tiny
 
 

@@ -20,11 +20,11 @@ from anyorder.models.translation import ModelConfig, TranslationModel
 from anyorder.orders.policy import PolicyConfig
 from anyorder.training.batches import Cursor
 from anyorder.training.config import TextTrainConfig
-from anyorder.training.learn_order import LEARN_ORDER_RUN, learn_order, translation_order_task
-from anyorder.training.mlm_task import MLMConfig, MLMTask
+from anyorder.training.learn_order import LEARN_ORDER_RUN, learn_order, translation_order_objective
+from anyorder.training.mlm_objective import MLMConfig, MLMObjective
 from anyorder.training.order_loss import RLConfig
 from anyorder.training.train import train_model
-from anyorder.training.translation_task import MaskingConfig, TranslationTask, new_model
+from anyorder.training.translation_objective import MaskingConfig, TranslationObjective, new_model
 from anyorder.translator import Translator
 from tests.stores import write_store
 
@@ -44,10 +44,10 @@ def stores(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def task_for(
     stores: Stores, directions: list[str] | None = None, fixed: bool = False, **masking: object
-) -> TranslationTask:
+) -> TranslationObjective:
     model = new_model(stores, SIZE, None, 1)
     config = MaskingConfig(validation_sentences=4, **masking)  # type: ignore[arg-type]
-    return TranslationTask(stores, model, config, 400, 1, fixed, directions or [])
+    return TranslationObjective(stores, model, config, 400, 1, fixed, directions or [])
 
 
 def known_pairs(stores: Stores) -> dict[tuple[bytes, bytes], tuple[str, str]]:
@@ -63,11 +63,11 @@ def known_pairs(stores: Stores) -> dict[tuple[bytes, bytes], tuple[str, str]]:
     return known
 
 
-def drawn(task: TranslationTask, stores: Stores, epochs: int = 1) -> Counter[tuple[str, str]]:
+def drawn(objective: TranslationObjective, stores: Stores, epochs: int = 1) -> Counter[tuple[str, str]]:
     """How often every direction and corpus comes in the first epochs."""
-    known, languages = known_pairs(stores), task.learner.config.languages
+    known, languages = known_pairs(stores), objective.learner.config.languages
     counts: Counter[tuple[str, str]] = Counter()
-    for batch, behind in task.batches(Cursor(), 0, 0, 1):
+    for batch, behind in objective.batches(Cursor(), 0, 0, 1):
         if behind.epoch == epochs:
             break
         arrays = batch.arrays
@@ -84,14 +84,14 @@ def drawn(task: TranslationTask, stores: Stores, epochs: int = 1) -> Counter[tup
 
 
 def test_a_batch_mixes_the_pairs_of_all_stores_in_both_directions(stores: Stores) -> None:
-    task = task_for(stores)
-    assert task.learner.config.languages == ("de", "en", "ro", "zh")
-    assert task.learner.config.directions == ["de-en", "en-de", "en-ro", "en-zh", "ro-en", "zh-en"]
-    assert list(task.learner.length_table.seen) == ALL  # type: ignore[union-attr]
-    counts = drawn(task, stores)
+    objective = task_for(stores)
+    assert objective.learner.config.languages == ("de", "en", "ro", "zh")
+    assert objective.learner.config.directions == ["de-en", "en-de", "en-ro", "en-zh", "ro-en", "zh-en"]
+    assert list(objective.learner.length_table.seen) == ALL  # type: ignore[union-attr]
+    counts = drawn(objective, stores)
     assert {direction for direction, _ in counts} == set(ALL)
     assert sum(counts.values()) == 120
-    first = next(task.batches(Cursor(), 0, 0, 1))[0].arrays
+    first = next(objective.batches(Cursor(), 0, 0, 1))[0].arrays
     assert set(first["languages"]) == {0, 1, 2, 3}
 
 
@@ -147,7 +147,7 @@ def test_wrong_settings_are_explained(
 def test_shifted_pairs_reach_every_position(stores: Stores) -> None:
     plain, shifted = task_for(stores), task_for(stores, shifted=0.5)
     seen, moved, pairs = set(), 0, 0
-    batches = [task.batches(Cursor(), 0, 0, 1) for task in (plain, shifted)]
+    batches = [objective.batches(Cursor(), 0, 0, 1) for objective in (plain, shifted)]
     for _ in range(60):
         batch, other = (next(some)[0] for some in batches)
         positions, shifts = other.arrays["positions"], other.arrays["positions"] - batch.arrays["positions"]
@@ -160,11 +160,11 @@ def test_shifted_pairs_reach_every_position(stores: Stores) -> None:
 
 
 def test_every_direction_is_validated_on_its_own_store(stores: Stores) -> None:
-    task = task_for(stores)
-    assert list(task.validate(task.learner.eval())) == [f"bleu {direction}" for direction in ALL]
-    split = task.fingerprint()["masking"]["validation_split"]  # type: ignore[index]
+    objective = task_for(stores)
+    assert list(objective.validate(objective.learner.eval())) == [f"bleu {direction}" for direction in ALL]
+    split = objective.fingerprint()["masking"]["validation_split"]  # type: ignore[index]
     assert split == "de-en=dev,ro-en=dev,zh-en=selection"
-    assert task.validation_passes() == 6
+    assert objective.validation_passes() == 6
 
 
 @pytest.mark.parametrize("direction", ["en-zh", "zh-en"])
@@ -175,7 +175,7 @@ def test_chinese_is_scored_by_characters_and_the_others_by_words(
     pieces = [*SPECIALS, *(f"{a}{b}</w>" for a in "我们今天去看书" for b in "很好的人")]
     vocabulary = Vocabulary.from_merges({piece: i for i, piece in enumerate(pieces)}, [])
     store = Store(write_store(tmp_path / "zh-en", vocabulary, {"train": 4, "dev": 3}))
-    task = TranslationTask(store, new_model(store, SIZE, None, 1), MaskingConfig(), 400, 1, False)
+    objective = TranslationObjective(store, new_model(store, SIZE, None, 1), MaskingConfig(), 400, 1, False)
     references = store.split("dev").sides[direction[-2:]]
     wrong = [np.asarray(references[i], np.int64).copy() for i in range(3)]
     for ids in wrong:
@@ -195,12 +195,12 @@ def test_chinese_is_scored_by_characters_and_the_others_by_words(
         metric = BLEU(tokenize="none", smooth_method="none", force=True)
         expected = metric.corpus_score(words[0], [words[1]]).score
     assert 30 < expected < 95
-    assert task.validate(task.learner)[f"bleu {direction}"] == pytest.approx(expected)
+    assert objective.validate(objective.learner)[f"bleu {direction}"] == pytest.approx(expected)
 
 
 def test_pretraining_reads_the_text_of_all_stores(stores: Stores) -> None:
-    task = MLMTask(stores, new_model(stores, SIZE, None, 1), MLMConfig(), 4000, 1, fixed=False)
-    batch = next(task.batches(Cursor(), 0, 0, 1))[0]
+    objective = MLMObjective(stores, new_model(stores, SIZE, None, 1), MLMConfig(), 4000, 1, fixed=False)
+    batch = next(objective.batches(Cursor(), 0, 0, 1))[0]
     assert len(batch.arrays["segment_cu_seqlens"]) - 1 == 240
     assert set(batch.arrays["languages"]) == {0, 1, 2, 3}
 
@@ -208,8 +208,8 @@ def test_pretraining_reads_the_text_of_all_stores(stores: Stores) -> None:
 def test_a_model_may_know_more_languages_than_the_data(stores: Stores, tmp_path: Path) -> None:
     new_model(stores, SIZE, None, 1).save_pretrained(tmp_path / "m")
     model = new_model(stores[1], TransformerConfig(), tmp_path / "m", 1)
-    task = TranslationTask(stores[1], model, MaskingConfig(), 400, 1, False)
-    assert set(next(task.batches(Cursor(), 0, 0, 1))[0].arrays["languages"]) == {1, 2}
+    objective = TranslationObjective(stores[1], model, MaskingConfig(), 400, 1, False)
+    assert set(next(objective.batches(Cursor(), 0, 0, 1))[0].arrays["languages"]) == {1, 2}
     assert model.config.trained_directions == ("ro-en", "en-ro")
     narrow = TranslationModel(ModelConfig(SIZE, len(stores.vocabulary), ("de", "en")), stores.vocabulary)
     narrow.save_pretrained(tmp_path / "narrow")
@@ -222,8 +222,8 @@ RL = RLConfig(sentences=24, rollouts=2, validation_sentences=2, validation_order
 
 def test_an_order_for_all_directions_rolls_out_real_pairs(stores: Stores) -> None:
     model = new_model(stores, SIZE, None, 1)
-    task = translation_order_task(stores, model, ALL, PolicyConfig("confidence"), RL, seed=1)
-    batch, _ = next(task.batches(Cursor(), 0, 0, 1))
+    objective = translation_order_objective(stores, model, ALL, PolicyConfig("confidence"), RL, seed=1)
+    batch, _ = next(objective.batches(Cursor(), 0, 0, 1))
     canvases = batch.sentences.canvases
     assert canvases.sources is not None
     known = {}
@@ -244,8 +244,8 @@ def test_an_order_for_all_directions_rolls_out_real_pairs(stores: Stores) -> Non
         assert "ro" not in (source, target) or row % 2 == 0  # the made text has weight 0
         seen.add(f"{source}-{target}")
     assert seen == set(ALL)
-    assert len(task._data) == 72
-    rollouts = task.minibatches(batch, torch.device("cpu"))[0]["rollouts"]
+    assert len(objective._data) == 72
+    rollouts = objective.minibatches(batch, torch.device("cpu"))[0]["rollouts"]
     assert bool(rollouts.returns.isfinite().all())
 
 
@@ -259,11 +259,11 @@ def test_only_stores_with_a_direction_are_opened(stores: Stores, monkeypatch: py
 
     monkeypatch.setattr(Store, "split", split)
     model, rl = new_model(stores, SIZE, None, 1), replace(RL, weights={})
-    task = translation_order_task(stores, model, ["ro-en", "en-de"], PolicyConfig("confidence"), rl, seed=1)
-    assert len(task._data) == 24
+    objective = translation_order_objective(stores, model, ["ro-en", "en-de"], PolicyConfig("confidence"), rl, seed=1)
+    assert len(objective._data) == 24
     assert set(opened) == {stores[0].path, stores[1].path}
     with pytest.raises(InputError, match="unknown direction 'de-ro'"):
-        translation_order_task(stores, model, ["de-ro"], PolicyConfig("confidence"), rl, seed=1)
+        translation_order_objective(stores, model, ["de-ro"], PolicyConfig("confidence"), rl, seed=1)
 
 
 def test_a_model_and_an_order_are_trained_on_all_and_resumed(stores: Stores, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from anyorder.data.prepare import prepare
 from anyorder.data.store import Split, Store
 from anyorder.errors import InputError
 from anyorder.orders.policy import PolicyConfig
-from anyorder.training.learn_order import translation_order_task
+from anyorder.training.learn_order import translation_order_objective
 from anyorder.training.order_loss import RLConfig
-from anyorder.training.translation_task import MaskingConfig, TranslationTask
+from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
 from tests.conftest import tiny
 
 
@@ -46,11 +46,11 @@ def test_the_selection_split_is_used_where_there_is_one(
     store, model = with_selection, tiny(with_selection.vocabulary)
     opened = opened_splits(store, monkeypatch)
     masking = MaskingConfig(validation_sentences=4, validation_split=named)
-    training = TranslationTask(store, model, masking, 1000, 1, fixed=False)
+    training = TranslationObjective(store, model, masking, 1000, 1, fixed=False)
     rl = RLConfig(sentences=4, validation_sentences=4, validation_orders="", validation_split=named)
-    learning = translation_order_task(store, model, ["de-en"], PolicyConfig(), rl, seed=1)
-    for task in (training, learning):
-        scores = task.validate(task.learner)
+    learning = translation_order_objective(store, model, ["de-en"], PolicyConfig(), rl, seed=1)
+    for objective in (training, learning):
+        scores = objective.validate(objective.learner)
         assert bool(scores) == (chosen != "none")
     assert learning.fingerprint()["rl"]["validation_split"] == chosen  # type: ignore[index]
     assert training.fingerprint()["masking"]["validation_split"] == chosen  # type: ignore[index]
@@ -59,9 +59,9 @@ def test_the_selection_split_is_used_where_there_is_one(
 
 def test_the_dev_split_is_used_where_there_is_no_other(store: Store) -> None:
     model = tiny(store.vocabulary)
-    task = TranslationTask(store, model, MaskingConfig(), 1000, 1, fixed=False)
-    assert task.fingerprint()["masking"]["validation_split"] == "dev"  # type: ignore[index]
+    objective = TranslationObjective(store, model, MaskingConfig(), 1000, 1, fixed=False)
+    assert objective.fingerprint()["masking"]["validation_split"] == "dev"  # type: ignore[index]
     with pytest.raises(InputError, match="unknown split 'selection'"):
-        TranslationTask(store, model, MaskingConfig(validation_split="selection"), 1000, 1, fixed=False)
+        TranslationObjective(store, model, MaskingConfig(validation_split="selection"), 1000, 1, fixed=False)
     with pytest.raises(InputError, match="unknown split 'devv': did you mean 'dev'"):
-        translation_order_task(store, model, ["de-en"], PolicyConfig(), RLConfig(validation_split="devv"), seed=1)
+        translation_order_objective(store, model, ["de-en"], PolicyConfig(), RLConfig(validation_split="devv"), seed=1)

@@ -1,6 +1,6 @@
-"""One worker thread runs the models. Requests wait in a bounded queue; compatible tasks run in one batch.
+"""One worker thread runs the models. Requests wait in a bounded queue; compatible calls run in one batch.
 
-Nothing here knows HTTP routes or models: a task is a function and its argument.
+Nothing here knows HTTP routes or models: a call is a function and its argument.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Task(Generic[Item, Result]):
+class QueuedCall(Generic[Item, Result]):
     """One item of work and the function that does it."""
 
     run: Callable[[Sequence[Item]], Sequence[Result]]
     """Processes a batch of items."""
     item: Item
     batch_key: Hashable = None
-    """Tasks with the same key may run in one batch; a task with None runs alone."""
+    """Calls with the same key may run in one batch; one with None runs alone."""
     cost: int = 0
     """Target subwords; the costs of a batch add up to at most `Limits.batch_tokens`."""
 
 
 @dataclass(eq=False)
 class _Job:
-    task: Task[Any, Any]
+    call: QueuedCall[Any, Any]
     future: "Future[Any]" = field(default_factory=Future)
 
 
@@ -52,7 +52,7 @@ class BatchQueue:
 
     @contextmanager
     def admit(self) -> Iterator[None]:
-        """Hold one place in the queue for a request, however many tasks it has. Only for the event loop's thread."""
+        """Hold one place in the queue for a request, however many calls it makes. Only for the event loop's thread."""
         if self._admitted >= self._limits.queue:
             raise overloaded(f"{self._admitted} requests are already waiting: try again soon", retry_after=2)
         self._admitted += 1
@@ -61,9 +61,9 @@ class BatchQueue:
         finally:
             self._admitted -= 1
 
-    async def run(self, tasks: Sequence[Task[Item, Result]]) -> list[Result]:
-        """The results of all tasks. If the caller is cancelled or times out, its tasks are dropped from the queue."""
-        jobs = [_Job(task) for task in tasks]
+    async def run(self, calls: Sequence[QueuedCall[Item, Result]]) -> list[Result]:
+        """The results of all calls. If the caller is cancelled or times out, its calls are dropped from the queue."""
+        jobs = [_Job(call) for call in calls]
         with self._changed:
             if self._closed:
                 raise overloaded("the server is closing", retry_after=10)
@@ -79,7 +79,7 @@ class BatchQueue:
             self._drop(jobs)
 
     def close(self) -> None:
-        """Cancel the waiting tasks and wait for the running batch."""
+        """Cancel the waiting calls and wait for the running batch."""
         with self._changed:
             self._closed = True
             for job in self._waiting:
@@ -108,7 +108,7 @@ class BatchQueue:
             if not jobs:
                 continue
             try:
-                results = jobs[0].task.run([job.task.item for job in jobs])
+                results = jobs[0].call.run([job.call.item for job in jobs])
                 for job, result in zip(jobs, results, strict=True):
                     job.future.set_result(result)
             except Exception as error:
@@ -119,12 +119,12 @@ class BatchQueue:
     def _next_batch(self) -> list[_Job]:
         """The first waiting job and the later ones with its key, up to the token limit."""
         first = self._waiting.popleft()
-        batch, cost = [first], first.task.cost
-        if first.task.batch_key is None:
+        batch, cost = [first], first.call.cost
+        if first.call.batch_key is None:
             return batch
         for job in list(self._waiting):
-            if job.task.batch_key == first.task.batch_key and cost + job.task.cost <= self._limits.batch_tokens:
+            if job.call.batch_key == first.call.batch_key and cost + job.call.cost <= self._limits.batch_tokens:
                 batch.append(job)
-                cost += job.task.cost
+                cost += job.call.cost
                 self._waiting.remove(job)
         return batch

@@ -1,6 +1,6 @@
 """What may be requested of a model: to translate, to fill masks, or to solve puzzles.
 
-It knows nothing of HTTP: a wrong request is an `InputError`. A request becomes tasks for the queue, one for each order.
+It knows nothing of HTTP: a wrong request is an `InputError`. A request becomes calls for the queue, one for each order.
 """
 
 from abc import ABC, abstractmethod
@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from anyorder.app.batching import Task
+from anyorder.app.batching import QueuedCall
 from anyorder.app.choices import Kind
 from anyorder.app.limits import MAX_CHARACTERS, MAX_PASSES
 from anyorder.decoding.config import AUTO, DecodingConfig
@@ -157,21 +157,21 @@ class ServedTranslator(ServedModel):
         self.length(length)
         return self.model.blank_canvas(ids, length, direction, sentence_key(DecodingConfig().seed, ids, length))
 
-    def tasks(
+    def calls(
         self, text: str, direction: str, settings: Settings, length: str | int, batch_tokens: int
-    ) -> list[Task[Sentence, Trajectory]]:
+    ) -> list[QueuedCall[Sentence, Trajectory]]:
         """Translations in several orders.
 
         Sentences with the same direction and settings are decoded in one batch; none depends on the others.
         """
         sentence = Sentence(text, self.encode(text, direction))
         configs = self.configs(settings, direction, batch_tokens, self.length(length))
-        return [self._task(sentence, direction, config) for config in configs]
+        return [self._call(sentence, direction, config) for config in configs]
 
-    def _task(self, sentence: Sentence, direction: str, config: DecodingConfig) -> Task[Sentence, Trajectory]:
+    def _call(self, sentence: Sentence, direction: str, config: DecodingConfig) -> QueuedCall[Sentence, Trajectory]:
         bound = config.bind(self.model, direction)
         is_fixed = bound.length.kind == "fixed"
-        return Task(
+        return QueuedCall(
             partial(self._translate, direction, config),
             sentence,
             batch_key=(self.name, direction, str(bound.signature)),
@@ -197,14 +197,14 @@ class ServedFiller(ServedModel):
                 raise InputError("is given, but this model does not translate", field)
         return self.filler.canvas(self._masked(text))
 
-    def tasks(self, text: str, settings: Settings, batch_tokens: int) -> list[Task[str, Trajectory]]:
+    def calls(self, text: str, settings: Settings, batch_tokens: int) -> list[QueuedCall[str, Trajectory]]:
         """The masks filled in several orders; texts with the same settings are filled in one batch."""
         cost = len(self.canvas(text).tokens)
-        tasks = []
+        calls = []
         for config in self.configs(settings, INFILL, batch_tokens, DEFAULT_LENGTH):
             key = self.name, str(config.bind(self.model, INFILL).signature)
-            tasks.append(Task(partial(self._fill, config), text, key, cost))
-        return tasks
+            calls.append(QueuedCall(partial(self._fill, config), text, key, cost))
+        return calls
 
     def _masked(self, text: str) -> str:
         """The text with a mask wherever something is to be filled in."""

@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse, Response
 from anyorder import __version__
 from anyorder.app.api_docs import api_docs_page
 from anyorder.app.auth import AccessToken
-from anyorder.app.batching import BatchQueue, Task
+from anyorder.app.batching import BatchQueue, QueuedCall
 from anyorder.app.csp import page_policy
 from anyorder.app.hosts import allowed_hosts
 from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS, Limits
@@ -107,8 +107,8 @@ def create_app(
         """Whether a schedule or a revision may be requested of a model, and what it does."""
         return check_response(registry[query.model], query.schedule, query.revision)
 
-    async def decode(request: Request, prepare: Callable[[], list[Task[Any, Result]]]) -> list[Result]:
-        """The results of the tasks that a request is prepared into, off the event loop."""
+    async def decode(request: Request, prepare: Callable[[], list[QueuedCall[Any, Result]]]) -> list[Result]:
+        """The results of the calls that a request is prepared into, off the event loop."""
         return await _unless_disconnected(request, queue.run(await asyncio.to_thread(prepare)))
 
     @app.post("/api/translate", responses=ERROR_RESPONSES)
@@ -117,7 +117,7 @@ def create_app(
         with queue.admit():
             served = registry.find(query.model, ServedTranslator)
             settings = query.direction, _settings(query), query.length, limits.batch_tokens
-            runs = await decode(request, partial(served.tasks, query.text, *settings))
+            runs = await decode(request, partial(served.calls, query.text, *settings))
             return await asyncio.to_thread(translate_response, runs, query.reference)
 
     @app.post("/api/infill", responses=ERROR_RESPONSES)
@@ -125,7 +125,7 @@ def create_app(
         """Fill the masks of a text in several orders."""
         with queue.admit():
             served = registry.find(query.model, ServedFiller)
-            prepare = partial(served.tasks, query.text, _settings(query), limits.batch_tokens)
+            prepare = partial(served.calls, query.text, _settings(query), limits.batch_tokens)
             return infill_response(await decode(request, prepare))
 
     @app.post("/api/solve", responses=ERROR_RESPONSES)
@@ -134,7 +134,7 @@ def create_app(
         with queue.admit():
             served = registry.find(query.model, ServedPuzzles)
             solution = served.read_solution(query.reference)
-            runs = await decode(request, partial(served.tasks, query.text, _settings(query), limits.batch_tokens))
+            runs = await decode(request, partial(served.calls, query.text, _settings(query), limits.batch_tokens))
             return solve_response(runs, served, query.text, solution)
 
     @app.post("/api/puzzle", responses=ERROR_RESPONSES)
@@ -143,7 +143,7 @@ def create_app(
         with queue.admit():
             served = registry.find(query.model, ServedPuzzles)
             make = partial(served.new_puzzle, query.seed)
-            [(text, solution)] = await decode(request, lambda: [Task(_run_each, make)])
+            [(text, solution)] = await decode(request, lambda: [QueuedCall(_run_each, make)])
             return Puzzle(text=text, reference=solution)
 
     @app.post("/api/step", responses=ERROR_RESPONSES)
@@ -155,7 +155,7 @@ def create_app(
         """
         with queue.admit():
             served = registry[query.model]
-            [state] = await decode(request, lambda: [_step_task(served, query)])
+            [state] = await decode(request, lambda: [_step_call(served, query)])
             return await asyncio.to_thread(step_response, state, served, query.direction, query.text, query.reference)
 
     @app.get("/api/docs", include_in_schema=False)
@@ -184,7 +184,7 @@ def _settings(query: DecodingQuery) -> Settings:
     return Settings(query.orders, query.schedule, query.revision)
 
 
-def _step_task(served: ServedModel, query: StepQuery) -> Task[Callable[[], StepState], StepState]:
+def _step_call(served: ServedModel, query: StepQuery) -> QueuedCall[Callable[[], StepState], StepState]:
     """A wrong query is an error here, before it waits in the queue."""
     canvas = served.canvas(query.text, query.direction, query.length)
     if isinstance(served, ServedPuzzles):
@@ -192,7 +192,7 @@ def _step_task(served: ServedModel, query: StepQuery) -> Task[Callable[[], StepS
     fills = [Fill(fill.position, fill.token) for fill in query.filled]
     check_fills(served.model, canvas, fills)
     order = None if query.order is None else served.order(query.order, canvas.task)
-    return Task(_run_each, partial(step, served.model, canvas, fills, order, query.top_k, served.step_cache))
+    return QueuedCall(_run_each, partial(step, served.model, canvas, fills, order, query.top_k, served.step_cache))
 
 
 def _run_each(calls: Sequence[Callable[[], Result]]) -> list[Result]:

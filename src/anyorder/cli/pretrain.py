@@ -6,7 +6,7 @@ from anyorder.cli.common import several
 from anyorder.cli.train import show_result
 from anyorder.models.transformer import TransformerConfig
 from anyorder.training.config import TextTrainConfig
-from anyorder.training.mlm_task import MLMConfig
+from anyorder.training.mlm_objective import MLMConfig
 from anyorder.training.pretrain import pretrain_model
 
 

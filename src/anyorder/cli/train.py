@@ -7,7 +7,7 @@ from anyorder.models.transformer import TransformerConfig
 from anyorder.progress import is_main_process
 from anyorder.training.config import TextTrainConfig
 from anyorder.training.train import TrainResult, train_model
-from anyorder.training.translation_task import MaskingConfig
+from anyorder.training.translation_objective import MaskingConfig
 
 
 def train(

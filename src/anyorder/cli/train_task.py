@@ -5,7 +5,7 @@ from pathlib import Path
 from anyorder.cli.train import show_result
 from anyorder.tasks.encoder import EncoderConfig
 from anyorder.training import train_task as library
-from anyorder.training.fill_task import FillConfig
+from anyorder.training.fill_objective import FillConfig
 from anyorder.training.train_task import PuzzleTrainConfig
 
 

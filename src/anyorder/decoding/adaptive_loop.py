@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.decoding.forward import Seen, StepCallback, look, ranking_scores, reach
+from anyorder.decoding.forward import StepCallback, StepOutput, forward_step, ranking_scores, reach
 from anyorder.decoding.revision import NoRevision, Revision, RevisionState
 from anyorder.decoding.sampling import TokenSampler
 from anyorder.decoding.schedules import AdaptiveSchedule, FixedSchedule, Schedule, best_ranked
@@ -51,15 +51,15 @@ def run_adaptive(
         step += 1
         everywhere = revision.needs_current_logprobs
         leftmost = None if revises or on_step else reach(order, schedule, state)
-        seen = look(model, context.hidden, state, order, step, True, everywhere, leftmost)
-        positions = _positions(state, schedule, seen, ranking_scores(order, schedule, seen.view))
-        tokens, logprobs = state.choose(seen.logits_at(model, positions), positions, step, sampler)
+        output = forward_step(model, context.hidden, state, order, step, True, everywhere, leftmost)
+        positions = _positions(state, schedule, output, ranking_scores(order, schedule, output.view))
+        tokens, logprobs = state.choose(output.logits_at(model, positions), positions, step, sampler)
         if on_step:
-            on_step(seen.event(canvases, positions, tokens, logprobs))
+            on_step(output.event(canvases, positions, tokens, logprobs))
         state.fill(positions, tokens, logprobs, step)
         if revises:
             writes.append(_Writes(step, canvases, state.width, positions, tokens, logprobs))
-            _revise(state, revision, step, step <= last_revision[canvases], seen.current_logprobs)
+            _revise(state, revision, step, step <= last_revision[canvases], output.current_logprobs)
         remaining = state.view(step).masked.sum(1).cpu().numpy()
         unfinished = np.flatnonzero(remaining)
         if len(unfinished) < len(remaining) or step == max_step:
@@ -96,15 +96,15 @@ class _Writes:
         return self.canvases[owner], position, steps, self.tokens.cpu().numpy(), self.logprobs.cpu().numpy()
 
 
-def _positions(state: DecodeState, schedule: Schedule, seen: Seen, scores: Tensor) -> Tensor:
+def _positions(state: DecodeState, schedule: Schedule, output: StepOutput, scores: Tensor) -> Tensor:
     """The positions to fill, ascending. scores: (B, T), -inf where nothing may be filled now."""
     allowed = scores > -torch.inf
     if isinstance(schedule, AdaptiveSchedule):
-        accepted = schedule.accept(seen.view, scores) & allowed
+        accepted = schedule.accept(output.view, scores) & allowed
         accepted = torch.where(accepted.any(1, keepdim=True), accepted, best_ranked(scores) & allowed)
         return accepted.flatten().nonzero().squeeze(1)
     assert isinstance(schedule, FixedSchedule)
-    counts = schedule.counts(state.remaining, state.total, seen.view.step)
+    counts = schedule.counts(state.remaining, state.total, output.view.step)
     return state.best_positions(scores, counts.clip(1, allowed.sum(1).cpu().numpy()))
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anyorder.decoding.forward import HiddenAt, look
+from anyorder.decoding.forward import HiddenAt, forward_step
 from anyorder.decoding.state import DecodeState
 from anyorder.models.attention import to_device
 from anyorder.models.base import AllowedTokens, Model, log_total
@@ -78,14 +78,14 @@ def _expand_both(
     model: Model, hidden_at: HiddenAt, state: DecodeState, order: Order, step: int, size: int
 ) -> Candidates:
     """The best pairs of a position and a token."""
-    seen = look(model, hidden_at, state, order, step, with_logits=True)
-    assert seen.logits is not None
-    tokens, logprobs = _best_tokens(state.allowed, seen.logits, size)
+    output = forward_step(model, hidden_at, state, order, step, with_logits=True)
+    assert output.logits is not None
+    tokens, logprobs = _best_tokens(state.allowed, output.logits, size)
     hypotheses, each = len(state.remaining), tokens.shape[1]
 
     def spread(values: Tensor, empty: float) -> Tensor:
         everywhere = values.new_full((hypotheses * state.width, each), empty)
-        return everywhere.index_copy_(0, seen.masked, values).view(hypotheses, -1)
+        return everywhere.index_copy_(0, output.masked, values).view(hypotheses, -1)
 
     ranked, index = spread(logprobs, -torch.inf).sort(dim=1, descending=True, stable=True)
     index = index[:, :size]
@@ -106,9 +106,9 @@ def _first_ranked(
     if order.needs == "nothing":
         positions = state.top_positions(order, state.view(step), counts)
         return positions, model.logits(hidden_at(state.tokens, state.query(positions, counts)))
-    seen = look(model, hidden_at, state, order, step)
-    positions = state.top_positions(order, seen.view, counts)
-    return positions, seen.logits_at(model, positions)
+    output = forward_step(model, hidden_at, state, order, step)
+    positions = state.top_positions(order, output.view, counts)
+    return positions, output.logits_at(model, positions)
 
 
 def _best_tokens(allowed: AllowedTokens, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ import torch
 
 from anyorder.data.packing import ranges, starts_of
 from anyorder.decoding.adaptive_loop import run_adaptive
-from anyorder.decoding.forward import HiddenAt, StepCallback, look, ranking_scores, reach
+from anyorder.decoding.forward import HiddenAt, StepCallback, forward_step, ranking_scores, reach
 from anyorder.decoding.revision import NoRevision, Revision
 from anyorder.decoding.sampling import TokenSampler
 from anyorder.decoding.schedules import FixedSchedule, Schedule
@@ -143,11 +143,13 @@ def _run_fixed(
             tokens, logprobs = state.choose(logits, positions, step, sampler)
         else:
             leftmost = None if first_step or on_step else reach(order, schedule, state)
-            seen = look(model, first_step or context.hidden, state, order, step, on_step is not None, leftmost=leftmost)
-            positions = state.best_positions(ranking_scores(order, schedule, seen.view), counts)
-            tokens, logprobs = state.choose(seen.logits_at(model, positions), positions, step, sampler)
+            output = forward_step(
+                model, first_step or context.hidden, state, order, step, on_step is not None, leftmost=leftmost
+            )
+            positions = state.best_positions(ranking_scores(order, schedule, output.view), counts)
+            tokens, logprobs = state.choose(output.logits_at(model, positions), positions, step, sampler)
             if on_step:
-                on_step(seen.event(np.arange(len(counts)), positions, tokens, logprobs))
+                on_step(output.event(np.arange(len(counts)), positions, tokens, logprobs))
         first_step = None
         state.fill(positions, tokens, logprobs, step)
         remaining = state.remaining - counts

@@ -44,7 +44,7 @@ HiddenAt = Callable[[Tensor, QueryPositions], Tensor]
 
 
 @dataclass(frozen=True)
-class Seen:
+class StepOutput:
     """A forward pass at all masked positions."""
 
     view: State
@@ -71,7 +71,7 @@ class Seen:
         )  # fmt: skip
 
 
-def look(
+def forward_step(
     model: Model,
     hidden_at: HiddenAt,
     state: DecodeState,
@@ -80,7 +80,7 @@ def look(
     with_logits: bool = False,
     everywhere: bool = False,
     leftmost: np.ndarray | None = None,
-) -> Seen:
+) -> StepOutput:
     """One forward pass, and what the order may see of it.
 
     Args:
@@ -120,7 +120,7 @@ def look(
         logits=logits,
         opening=opening,
     )
-    return Seen(view, masked, hidden, logits, state.width, current)
+    return StepOutput(view, masked, hidden, logits, state.width, current)
 
 
 def reach(order: Order, schedule: Schedule, state: DecodeState) -> np.ndarray | None:

@@ -24,7 +24,7 @@ from anyorder.models.attention import to_device
 from anyorder.models.pretrained import import_transformers, quiet
 from anyorder.models.translation import TranslationModel
 from anyorder.training.batches import IGNORED, Cursor, random_for
-from anyorder.training.task import Task
+from anyorder.training.objective import Objective
 
 RECORD = "baseline.json"
 LABEL_SMOOTHING = 0.1
@@ -113,7 +113,7 @@ class AutoregressiveLoss(nn.Module):
         return loss, loss.detach()[None]
 
 
-class AutoregressiveTask(Task[PairBatch]):
+class AutoregressiveObjective(Objective[PairBatch]):
     """Translation from left to right, on the `train` splits of stores, in all of their directions.
 
     Args:

@@ -22,7 +22,7 @@ from anyorder.files import sha256
 from anyorder.files.records import read_record
 from anyorder.models.storage import WEIGHTS
 from anyorder.models.translation import TranslationModel
-from anyorder.reproduce.autoregressive import AutoregressiveTask, Sentences, bucket, load_baseline, source_arrays
+from anyorder.reproduce.autoregressive import AutoregressiveObjective, Sentences, bucket, load_baseline, source_arrays
 from anyorder.reproduce.cells import CellJob, Job, Spent, device_name, read_log_seconds, write_whole_json
 from anyorder.training.config import TrainConfig, choose_by_device
 from anyorder.training.loop import run_training
@@ -62,7 +62,7 @@ class BaselineTrainJob(Job):
     @property
     def place(self) -> Path:
         """The folder of the trained model."""
-        return self.folder / AutoregressiveTask.folder
+        return self.folder / AutoregressiveObjective.folder
 
     @property
     def title(self) -> str:
@@ -85,10 +85,10 @@ class BaselineTrainJob(Job):
 
     def run(self) -> bool:
         tokens = choose_by_device(None, self.device, cuda=16_384, cpu=1_024)
-        task = AutoregressiveTask(self.stores, self.model, tokens, seed=1)
+        objective = AutoregressiveObjective(self.stores, self.model, tokens, seed=1)
         device: Any = self.device.type
         run = TrainConfig(minutes=self.minutes, learning_rate=5e-4, validate_every=2000, device=device, compile="no")
-        result = run_training(task, run, self.folder, resume=True)
+        result = run_training(objective, run, self.folder, resume=True)
         if result.finished:
             write_whole_json(
                 self._record, {"steps": result.step, "scores": result.scores, "device": device_name(self.device)}

@@ -28,7 +28,7 @@ from anyorder.reproduce.cells import CellJob, Job, Spent, device_name, plain_nam
 from anyorder.reproduce.settings import LearningSettings
 from anyorder.training.checkpoint import describe_changes
 from anyorder.training.learn_order import learn_order
-from anyorder.training.order_task import FOLDER as ORDER
+from anyorder.training.order_objective import FOLDER as ORDER
 from anyorder.translator import Translator
 
 

@@ -29,7 +29,7 @@ from anyorder.models.translation import TranslationModel
 from anyorder.reproduce.cells import Job, Spent, device_name, read_log_seconds, write_whole_json
 from anyorder.training.config import TextTrainConfig
 from anyorder.training.train import train_model
-from anyorder.training.translation_task import MaskingConfig
+from anyorder.training.translation_objective import MaskingConfig
 
 
 @dataclass(frozen=True)

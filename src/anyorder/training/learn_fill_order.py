@@ -17,11 +17,11 @@ from anyorder.training.learn_order import (
     LearnOrderResult,
     compiles_features,
     named_folder,
-    run_order_task,
+    run_order_objective,
     with_reward,
 )
 from anyorder.training.order_loss import RLConfig
-from anyorder.training.order_task import OrderTask, with_sizes
+from anyorder.training.order_objective import OrderObjective, with_sizes
 from anyorder.training.rewards import TextReward
 from anyorder.training.run_folder import check_run_folder
 
@@ -84,8 +84,8 @@ def learn_fill_order(
         lines = list(read_lines(Path(text), "replace")) if isinstance(text, str | Path) else text
         share = MASK_SHARE if mask_share is None else mask_share
         data = TextData(lines, loaded, share, (rl.min_length, rl.max_length), held_out, run.seed)
-    learning = OrderTask(data, policy, rl, run.seed, compiles_features(run))
-    return run_order_task(learning, run, out, destination, resume)
+    objective = OrderObjective(data, policy, rl, run.seed, compiles_features(run))
+    return run_order_objective(objective, run, out, destination, resume)
 
 
 def _check_options(rl: RLConfig, mask_share: float | None, for_puzzles: bool) -> None:

@@ -22,7 +22,7 @@ from anyorder.training.config import TrainConfig, split_directions
 from anyorder.training.loop import run_training
 from anyorder.training.order_data import StoreOrderData
 from anyorder.training.order_loss import RLConfig
-from anyorder.training.order_task import FOLDER, OrderTask, with_sizes
+from anyorder.training.order_objective import FOLDER, OrderObjective, with_sizes
 from anyorder.training.rewards import TextReward, register_reward
 from anyorder.training.run_folder import check_run_folder
 
@@ -91,17 +91,17 @@ def learn_order(
     destination = named_folder(loaded, name)
     rl = with_reward(rl, reward)
     join_processes(device)
-    task = translation_order_task(
+    objective = translation_order_objective(
         stores, loaded, directions, policy, rl, run.seed, compile=compiles_features(run), device=device
     )
-    return run_order_task(task, run, out, destination, resume)
+    return run_order_objective(objective, run, out, destination, resume)
 
 
-def run_order_task(
-    task: OrderTask, run: TrainConfig, out: Path, destination: Path | None, resume: bool
+def run_order_objective(
+    objective: OrderObjective, run: TrainConfig, out: Path, destination: Path | None, resume: bool
 ) -> LearnOrderResult:
     """Learn an order into the folder of a run. destination: where else to put it, such as beside its model."""
-    result = run_training(task, run, out, resume)
+    result = run_training(objective, run, out, resume)
     order = out / FOLDER
     if destination and is_main_process() and order.exists():  # stopped early there may be none yet
         with atomic_folder(destination) as partial:
@@ -110,7 +110,7 @@ def run_order_task(
     return LearnOrderResult(order, result.scores, result.step, result.finished)
 
 
-def translation_order_task(
+def translation_order_objective(
     data: Data,
     model: TranslationModel,
     directions: Sequence[str],
@@ -119,13 +119,13 @@ def translation_order_task(
     seed: int,
     compile: bool = False,
     device: torch.device | None = None,
-) -> OrderTask:
-    """Learn an order of translation: see `StoreOrderData` and `OrderTask`.
+) -> OrderObjective:
+    """Learn an order of translation: see `StoreOrderData` and `OrderObjective`.
 
     Sizes that `rl` leaves open depend on the device to train on, which is the model's if not given.
     """
     pairs = StoreOrderData(data, model, directions, with_sizes(rl, device or model.device))
-    return OrderTask(pairs, policy, pairs.rl, seed, compile)
+    return OrderObjective(pairs, policy, pairs.rl, seed, compile)
 
 
 def named_folder(model: SavedModel, name: str | None) -> Path | None:

@@ -1,6 +1,6 @@
 """One training loop for every objective: Accelerate, schedule, EMA, checkpoints, resume, progress, trackers.
 
-It knows steps and weights, not what is learned. A `Task` brings batches, a loss and a validation.
+It knows steps and weights, not what is learned. An `Objective` brings batches, a loss and a validation.
 """
 
 import math
@@ -25,9 +25,9 @@ from anyorder.training.checkpoint import STATE, RunState, checkpoints, describe_
 from anyorder.training.clock import Clock
 from anyorder.training.config import TrainConfig
 from anyorder.training.meter import Meter
+from anyorder.training.objective import Objective
 from anyorder.training.optimizer import make_optimizer, rate_factor, set_rate, update_average
 from anyorder.training.run_folder import append_to_log, open_run_folder, truncate_log
-from anyorder.training.task import Task
 
 PRINT_SECONDS = 30
 """Where there is no progress bar, about so often the log's latest entry is printed."""
@@ -53,19 +53,19 @@ class RunResult:
     """False if a signal stopped it: it can be resumed."""
 
 
-def run_training(task: Task[Any], run: TrainConfig, out: Path, resume: bool) -> RunResult:
+def run_training(objective: Objective[Any], run: TrainConfig, out: Path, resume: bool) -> RunResult:
     """Train, and write the result into `out`: the averaged weights with the best validation."""
     run.check_length()
     with open_run_folder(out, resume), report_lost_process():
-        loop = _Loop(task, run, out, resume)
+        loop = _Loop(objective, run, out, resume)
         if loop.world > 1:
             _KEPT.append(loop)
         return loop.go()
 
 
 class _Loop:
-    def __init__(self, task: Task[Any], run: TrainConfig, out: Path, resume: bool):
-        self.task, self.run, self.out = task, run, out
+    def __init__(self, objective: Objective[Any], run: TrainConfig, out: Path, resume: bool):
+        self.objective, self.run, self.out = objective, run, out
         self.cuda = run.resolve_device().type == "cuda"
         tracker = None if run.track == "none" else run.track
         self.accelerator = Accelerator(cpu=not self.cuda, log_with=tracker, project_dir=str(out))
@@ -74,19 +74,19 @@ class _Loop:
             raise InputError(
                 f"{run.batches_per_step}: cannot be shared by {self.world} processes", "batches_per_step", type(run)
             )
-        self.learner = task.learner.to(self.accelerator.device).train()
+        self.learner = objective.learner.to(self.accelerator.device).train()
         self.average = deepcopy(self.learner).eval().requires_grad_(False)
-        self.optimizer = make_optimizer(self.learner, run, self.cuda, task.rate_scales())
+        self.optimizer = make_optimizer(self.learner, run, self.cuda, objective.rate_scales())
         self.state = RunState(settings=self._settings())
         self.saved_step = -1
         """The step of the last checkpoint."""
         if resume:
             self._resume()
-        task.module.to(self.accelerator.device).train()
-        if task.compiles and run.compiles:
-            task.module.compile(dynamic=False)
-        self.module = self.accelerator.prepare_model(task.module)
-        self.meter = Meter(self.accelerator.device, len(task.reports))
+        objective.module.to(self.accelerator.device).train()
+        if objective.compiles and run.compiles:
+            objective.module.compile(dynamic=False)
+        self.module = self.accelerator.prepare_model(objective.module)
+        self.meter = Meter(self.accelerator.device, len(objective.reports))
         self.clock = Clock(run.steps, run.minutes, self.state.seconds, first_step_counts=not self.cuda)
         self.note = ""
         """What the progress bar says."""
@@ -106,7 +106,7 @@ class _Loop:
         self._look_for_result()
         self._reserve_validation()
         first = state.step * run.batches_per_step
-        batches = Prefetcher(self.task.batches(state.cursor, first, self.rank, self.world))
+        batches = Prefetcher(self.objective.batches(state.cursor, first, self.rank, self.world))
         total = run.steps if run.steps is not None else (run.minutes or 0) * 60
         patience = run.patience or math.inf
         try:
@@ -165,12 +165,12 @@ class _Loop:
             raise InputError(message, "track", type(self.run)) from None
 
     def _step(self, source: Prefetcher[tuple[Any, Cursor]], done: float) -> None:
-        run, state, task = self.run, self.state, self.task
+        run, state, objective = self.run, self.state, self.objective
         per_process = run.batches_per_step // self.world
         batches = [next(source) for _ in range(per_process)]
-        minibatches = [task.minibatches(batch, self.accelerator.device) for batch, _ in batches]
+        minibatches = [objective.minibatches(batch, self.accelerator.device) for batch, _ in batches]
         set_rate(self.optimizer, run.learning_rate * rate_factor(run, state.step, done))
-        for epoch in range(task.epochs):
+        for epoch in range(objective.epochs):
             for of_each_batch in zip(*minibatches, strict=True):
                 for number, ((_, cursor), inputs) in enumerate(zip(batches, of_each_batch, strict=True)):
                     # Dropout belongs to the batch, not to the process or to what ran before.
@@ -186,7 +186,7 @@ class _Loop:
                 self.optimizer.step()
                 self.optimizer.zero_grad(set_to_none=True)
         for batch, _ in batches:
-            self.meter.count(*task.cost(batch))
+            self.meter.count(*objective.cost(batch))
         state.step += 1
         state.cursor = batches[-1][1]
         update_average(self.average, self.learner, run.ema, state.step)
@@ -231,7 +231,7 @@ class _Loop:
 
     def _log(self, done: float) -> None:
         reading = self.meter.read(self.accelerator)
-        reports = dict(zip(self.task.reports, reading.reports, strict=True))
+        reports = dict(zip(self.objective.reports, reading.reports, strict=True))
         rate = self.run.learning_rate
         for name, value in reports.items():
             if not math.isfinite(value):
@@ -242,11 +242,14 @@ class _Loop:
             "epoch": self.state.cursor.epoch,
             **reports,
             "learning_rate": rate * rate_factor(self.run, self.state.step, done),
-            f"{self.task.unit}_per_second": reading.units_per_second,
+            f"{self.objective.unit}_per_second": reading.units_per_second,
             "share_of_peak": reading.share_of_peak,
         }
-        parts = [f"step {self.state.step}", *(f"{name} {reports[name]:.3f}" for name in self.task.shown)]
-        parts += [f"{_thousands(reading.units_per_second)} {self.task.unit}/s", f"{reading.share_of_peak:.0%} of peak"]
+        parts = [f"step {self.state.step}", *(f"{name} {reports[name]:.3f}" for name in self.objective.shown)]
+        parts += [
+            f"{_thousands(reading.units_per_second)} {self.objective.unit}/s",
+            f"{reading.share_of_peak:.0%} of peak",
+        ]
         self.note = "  ".join(parts)
         self._record(entry)
         self.logged_at = time.monotonic()
@@ -257,11 +260,11 @@ class _Loop:
     def _validate(self) -> None:
         state, start = self.state, time.monotonic()
         quick = self.quick or state.validated_step >= 0  # the first one has compared
-        state.scores = self.task.validate(self.average, quick)
-        pass_seconds = (time.monotonic() - start) / self.task.validation_passes(quick)
-        self.clock.reserve(pass_seconds * self.task.validation_passes(quick=True))
+        state.scores = self.objective.validate(self.average, quick)
+        pass_seconds = (time.monotonic() - start) / self.objective.validation_passes(quick)
+        self.clock.reserve(pass_seconds * self.objective.validation_passes(quick=True))
         state.validated_step = state.step
-        metric = self.task.selection_metric(state.scores) if state.scores else float(state.step)
+        metric = self.objective.selection_metric(state.scores) if state.scores else float(state.step)
         if state.scores:
             self._record({"step": state.step, **state.scores})
             scores = "  ".join(f"{name} {score:.2f}" for name, score in state.scores.items())
@@ -270,16 +273,16 @@ class _Loop:
         if state.best is None or metric >= state.best:
             state.best, state.stale = metric if math.isfinite(metric) else None, 0
             if self.accelerator.is_main_process:
-                self.task.save(self.average, self.out)
+                self.objective.save(self.average, self.out)
 
     def _reserve_validation(self) -> None:
         """Find out how long a validation takes, where that may be long: on the CPU, in a run against the clock."""
         if self.run.minutes is None or self.cuda:
             return
-        pass_seconds = self.task.estimate_pass_seconds(self.average)
-        long = pass_seconds * self.task.validation_passes() > VALIDATION_SHARE * self.run.minutes * 60
+        pass_seconds = self.objective.estimate_pass_seconds(self.average)
+        long = pass_seconds * self.objective.validation_passes() > VALIDATION_SHARE * self.run.minutes * 60
         _, self.quick, _ = self._agree(0.0, long, False)
-        self.clock.reserve(pass_seconds * self.task.validation_passes(self.quick))
+        self.clock.reserve(pass_seconds * self.objective.validation_passes(self.quick))
 
     def _record(self, entry: dict[str, float]) -> None:
         if not self.accelerator.is_main_process:
@@ -305,7 +308,7 @@ class _Loop:
     def _fingerprint(self) -> dict[str, object]:
         """What must be the same when the run is resumed."""
         return {
-            **self.task.fingerprint(),
+            **self.objective.fingerprint(),
             "batches_per_step": self.run.batches_per_step,
             "seed": self.run.seed,
         }
@@ -316,7 +319,7 @@ class _Loop:
         return {name: getattr(self.run, name) for name in names}
 
     def _resume(self) -> None:
-        fingerprint, defaults = self._fingerprint(), self.task.fingerprint_defaults()
+        fingerprint, defaults = self._fingerprint(), self.objective.fingerprint_defaults()
         loaded = load_latest(self.out, self.learner, self.average, self.optimizer, fingerprint, defaults)
         if loaded:
             self._check_cursor(loaded)
@@ -336,10 +339,10 @@ class _Loop:
 
     def _look_for_result(self) -> None:
         """If the best result so far is gone, the next validation writes one, even if there is nothing left to train."""
-        lost = self.state.best is not None and not (self.out / self.task.folder).is_dir()
+        lost = self.state.best is not None and not (self.out / self.objective.folder).is_dir()
         _, lost, _ = self._agree(0.0, lost, False)
         if lost:
-            self._print(f"{self.out / self.task.folder} is gone: the next validation writes it again")
+            self._print(f"{self.out / self.objective.folder} is gone: the next validation writes it again")
             self.state.best, self.state.validated_step = None, -1
 
 

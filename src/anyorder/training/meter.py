@@ -1,4 +1,4 @@
-"""What the log says of a running task: sums of its reports, speed, and the share of the device's peak.
+"""What the log says of a running objective: sums of its reports, speed, and the share of the device's peak.
 
 Knows no loss and no files.
 """

@@ -7,10 +7,10 @@ from anyorder.device import join_processes
 from anyorder.models.transformer import TransformerConfig
 from anyorder.training.config import TextTrainConfig
 from anyorder.training.loop import run_training
-from anyorder.training.mlm_task import MLMConfig, MLMTask, text_split
+from anyorder.training.mlm_objective import MLMConfig, MLMObjective, text_split
 from anyorder.training.run_folder import check_run_folder
 from anyorder.training.train import TrainResult, default_batch_tokens
-from anyorder.training.translation_task import new_model
+from anyorder.training.translation_objective import new_model
 
 
 def pretrain_model(
@@ -43,6 +43,6 @@ def pretrain_model(
     stores = open_stores(data)
     model = new_model(stores, transformer, init, run.seed, run.deepnorm)
     batch_tokens = run.batch_tokens or max(default_batch_tokens(text_split(store), device) for store in stores)
-    task = MLMTask(stores, model, mlm, batch_tokens, run.seed, device.type == "cuda", run.deepnorm)
-    result = run_training(task, run, out, resume)
+    objective = MLMObjective(stores, model, mlm, batch_tokens, run.seed, device.type == "cuda", run.deepnorm)
+    result = run_training(objective, run, out, resume)
     return TrainResult(out / "model", result.scores, result.step, result.finished)

@@ -13,7 +13,7 @@ from anyorder.models.transformer import TransformerConfig
 from anyorder.training.config import TextTrainConfig, choose_by_device, split_directions
 from anyorder.training.loop import run_training
 from anyorder.training.run_folder import check_run_folder
-from anyorder.training.translation_task import MaskingConfig, TranslationTask, new_model
+from anyorder.training.translation_objective import MaskingConfig, TranslationObjective, new_model
 
 CUDA_BATCH_TOKENS, CPU_BATCH_TOKENS = 32_768, 2_048
 
@@ -63,7 +63,7 @@ def train_model(
     stores = open_stores(data)
     model = new_model(stores, transformer, init, run.seed, run.deepnorm)
     batch_tokens = run.batch_tokens or max(default_batch_tokens(store.split("train"), device) for store in stores)
-    task = TranslationTask(
+    objective = TranslationObjective(
         stores,
         model,
         masking,
@@ -73,7 +73,7 @@ def train_model(
         directions=split_directions(directions),
         deepnorm=run.deepnorm,
     )
-    result = run_training(task, run, out, resume)
+    result = run_training(objective, run, out, resume)
     return TrainResult(out / "model", result.scores, result.step, result.finished)
 
 

@@ -8,7 +8,7 @@ from anyorder.errors import check_number
 from anyorder.tasks import PuzzleTask, make_task
 from anyorder.tasks.encoder import EncoderConfig, new_encoder
 from anyorder.training.config import TrainConfig, choose_by_device
-from anyorder.training.fill_task import FillConfig, FillTask
+from anyorder.training.fill_objective import FillConfig, FillObjective
 from anyorder.training.loop import run_training
 from anyorder.training.run_folder import check_run_folder
 from anyorder.training.train import TrainResult
@@ -54,6 +54,6 @@ def train_task(
     join_processes(device)
     model = new_encoder(task, encoder, run.seed)
     batch_size = choose_by_device(run.batch_size, device, cuda=CUDA_BATCH, cpu=CPU_BATCH)
-    learning = FillTask(task, model, fill, batch_size, run.seed)
-    result = run_training(learning, run, out, resume)
+    objective = FillObjective(task, model, fill, batch_size, run.seed)
+    result = run_training(objective, run, out, resume)
     return TrainResult(out / "model", result.scores, result.step, result.finished)

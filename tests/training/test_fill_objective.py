@@ -16,7 +16,7 @@ from anyorder.orders.storage import save_order
 from anyorder.tasks import make_task
 from anyorder.tasks.encoder import EncoderConfig, mask_id, new_encoder
 from anyorder.training.batches import IGNORED, Cursor
-from anyorder.training.fill_task import FillConfig, FillLoss, FillTask, sample_masked_cells
+from anyorder.training.fill_objective import FillConfig, FillLoss, FillObjective, sample_masked_cells
 from anyorder.training.train_task import PuzzleTrainConfig, train_task
 
 TINY = EncoderConfig(16, 1, 2)
@@ -26,13 +26,13 @@ RUN = PuzzleTrainConfig(
 )
 
 
-def fill_task(seed: int = 1) -> FillTask:
+def fill_objective(seed: int = 1) -> FillObjective:
     task = make_task("sudoku-4x4")
-    return FillTask(task, new_encoder(task, TINY, seed), FILL, batch_size=32, seed=seed)
+    return FillObjective(task, new_encoder(task, TINY, seed), FILL, batch_size=32, seed=seed)
 
 
 def test_batches_give_the_clues_and_predict_masked_cells_alone() -> None:
-    batch, cursor = next(fill_task().batches(Cursor(), 0, 0, 1))
+    batch, cursor = next(fill_objective().batches(Cursor(), 0, 0, 1))
     tokens, labels = batch["tokens"], batch["labels"]
     masked = labels != IGNORED
     assert cursor.batch == 1
@@ -56,13 +56,13 @@ def test_the_number_of_masked_cells_is_uniform() -> None:
 
 def test_batches_depend_on_their_number_alone() -> None:
     """Not on the process that makes them, nor on where a run was resumed."""
-    wanted = [batch["tokens"] for batch, _ in _first(fill_task().batches(Cursor(), 0, 0, 1), 4)]
+    wanted = [batch["tokens"] for batch, _ in _first(fill_objective().batches(Cursor(), 0, 0, 1), 4)]
     for rank in (0, 1):
-        got = _first(fill_task().batches(Cursor(), 0, rank, 2), 2)
+        got = _first(fill_objective().batches(Cursor(), 0, rank, 2), 2)
         for (batch, cursor), number in zip(got, (rank, rank + 2), strict=True):
             np.testing.assert_array_equal(batch["tokens"], wanted[number])
             assert cursor.batch == number + 1
-    resumed, _ = next(fill_task().batches(Cursor(batch=3), 3, 0, 1))
+    resumed, _ = next(fill_objective().batches(Cursor(batch=3), 3, 0, 1))
     np.testing.assert_array_equal(resumed["tokens"], wanted[3])
 
 

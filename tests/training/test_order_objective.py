@@ -23,7 +23,7 @@ from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.training.actor_critic import ActorCritic
 from anyorder.training.batches import Cursor
-from anyorder.training.learn_order import translation_order_task
+from anyorder.training.learn_order import translation_order_objective
 from anyorder.training.order_loss import (
     OrderLoss,
     RLConfig,
@@ -437,10 +437,10 @@ def test_it_finds_the_one_right_order(store: Store, algorithm: str, kind: str) -
     with torch.no_grad():
         model.transformer.positions.weight.mul_(8)  # hidden states that tell where they are
     rl = RLConfig(algorithm=algorithm, sentences=32, rollouts=4, num_minibatches=2, entropy_coef=0.003, max_length=12)  # type: ignore[arg-type]
-    task = translation_order_task(store, model, ["de-en"], PolicyConfig(kind, start="none"), rl, seed=1)  # type: ignore[arg-type]
-    task.reward = RightToLeft()
-    optimizer = torch.optim.AdamW(task.learner.parameters(), 1e-2)
-    batches = task.batches(Cursor(), 0, 0, 1)
+    objective = translation_order_objective(store, model, ["de-en"], PolicyConfig(kind, start="none"), rl, seed=1)  # type: ignore[arg-type]
+    objective.reward = RightToLeft()
+    optimizer = torch.optim.AdamW(objective.learner.parameters(), 1e-2)
+    batches = objective.batches(Cursor(), 0, 0, 1)
     dev = store.split("dev").sides
     rows = [i for i in range(60) if dev["en"].lengths[i] <= 12]
     canvases = [
@@ -451,13 +451,13 @@ def test_it_finds_the_one_right_order(store: Store, algorithm: str, kind: str) -
         assert taken < 100, share
         taken += 10
         for _ in range(10):
-            minibatches = task.minibatches(next(batches)[0], torch.device("cpu"))
-            for inputs in minibatches * task.epochs:
-                loss, _ = task.module(**inputs)
+            minibatches = objective.minibatches(next(batches)[0], torch.device("cpu"))
+            for inputs in minibatches * objective.epochs:
+                loss, _ = objective.module(**inputs)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-        hypotheses = decode(model, canvases, LearnedOrder(task.learner.policy), make_schedule("one"))
+        hypotheses = decode(model, canvases, LearnedOrder(objective.learner.policy), make_schedule("one"))
         share = float(np.mean([(np.diff(hypothesis.steps) < 0).all() for hypothesis in hypotheses]))
 
 
@@ -474,12 +474,12 @@ def test_minibatches_are_the_decisions_of_a_batch_split_up(store: Store, kind: s
         reference_order=reference,
         max_length=12,
     )
-    task = translation_order_task(store, model, ["de-en"], PolicyConfig(kind), rl, seed=1)  # type: ignore[arg-type]
-    batch, _ = next(task.batches(Cursor(), 0, 0, 1))
-    minibatches = [inputs["rollouts"] for inputs in task.minibatches(batch, torch.device("cpu"))]
-    task.rl = replace(rl, num_minibatches=1)
-    (whole,) = (inputs["rollouts"] for inputs in task.minibatches(batch, torch.device("cpu")))
-    networks = task.learner
+    objective = translation_order_objective(store, model, ["de-en"], PolicyConfig(kind), rl, seed=1)  # type: ignore[arg-type]
+    batch, _ = next(objective.batches(Cursor(), 0, 0, 1))
+    minibatches = [inputs["rollouts"] for inputs in objective.minibatches(batch, torch.device("cpu"))]
+    objective.rl = replace(rl, num_minibatches=1)
+    (whole,) = (inputs["rollouts"] for inputs in objective.minibatches(batch, torch.device("cpu")))
+    networks = objective.learner
 
     def by_decision(rollouts: Rollouts) -> dict[tuple[int, int], Tensor]:
         decisions, old_log_probs = rollouts.decisions, rollouts.old_log_probs

@@ -14,28 +14,33 @@ from anyorder.models.attention import FullAttention, Segments, SourceIsolated
 from anyorder.models.length import offset_class
 from anyorder.models.transformer import TransformerConfig
 from anyorder.training.batches import IGNORED, Cursor
-from anyorder.training.mlm_task import MLMConfig, MLMTask
-from anyorder.training.task import HostBatch
-from anyorder.training.translation_task import MaskingConfig, TranslationTask, new_model, smoothed_cross_entropy
+from anyorder.training.mlm_objective import MLMConfig, MLMObjective
+from anyorder.training.objective import HostBatch
+from anyorder.training.translation_objective import (
+    MaskingConfig,
+    TranslationObjective,
+    new_model,
+    smoothed_cross_entropy,
+)
 from tests.conftest import tiny
 
 TOKENS = 1000
 
 
-def task_for(store: Store, fixed: bool = False, **shape: object) -> TranslationTask:
+def task_for(store: Store, fixed: bool = False, **shape: object) -> TranslationObjective:
     model = tiny(store.vocabulary, **shape)
-    return TranslationTask(store, model, MaskingConfig(label_smoothing=0.1), TOKENS, 1, fixed)
+    return TranslationObjective(store, model, MaskingConfig(label_smoothing=0.1), TOKENS, 1, fixed)
 
 
-def loss_of(task: TranslationTask | MLMTask, batch: HostBatch) -> list[float]:
+def loss_of(objective: TranslationObjective | MLMObjective, batch: HostBatch) -> list[float]:
     arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
     names = [name.removesuffix("_cu_seqlens") for name in arrays if name.endswith("_cu_seqlens")]
     lengths = batch.lengths or {name: np.diff(batch.arrays[f"{name}_cu_seqlens"]) for name in names}
-    return task.module.eval()(arrays, batch.longest, lengths)[1].tolist()
+    return objective.module.eval()(arrays, batch.longest, lengths)[1].tolist()
 
 
-def first_batch(task: TranslationTask | MLMTask) -> HostBatch:
-    return next(task.batches(Cursor(), 0, 0, 1))[0]
+def first_batch(objective: TranslationObjective | MLMObjective) -> HostBatch:
+    return next(objective.batches(Cursor(), 0, 0, 1))[0]
 
 
 def pairs_of(batch: HostBatch) -> list[slice]:
@@ -44,8 +49,8 @@ def pairs_of(batch: HostBatch) -> list[slice]:
 
 
 def test_a_batch_holds_whole_pairs_with_part_of_the_target_masked(store: Store) -> None:
-    task = task_for(store)
-    batch = first_batch(task)
+    objective = task_for(store)
+    batch = first_batch(objective)
     arrays, vocabulary = batch.arrays, store.vocabulary
     original = arrays["tokens"].copy()
     assert (original[arrays["masked"]] == vocabulary.mask).all()
@@ -110,8 +115,8 @@ def test_smoothing_leaves_special_tokens_to_the_plain_loss(smoothing: float) -> 
 
 @pytest.mark.parametrize("together", [False, True])
 def test_the_loss_is_that_of_one_pair_after_the_other(store: Store, together: bool) -> None:
-    task = task_for(store, source_sees_target=together)
-    batch, model = first_batch(task), task.learner.eval()
+    objective = task_for(store, source_sees_target=together)
+    batch, model = first_batch(objective), objective.learner.eval()
     arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
     label_at = torch.full_like(arrays["tokens"], IGNORED)
     label_at[arrays["masked"]] = arrays["labels"]
@@ -133,7 +138,7 @@ def test_the_loss_is_that_of_one_pair_after_the_other(store: Store, together: bo
             scores = model.length(below.mean(0)[None], torch.tensor(sizes[:1] - 2), inputs[2][-1:])
             lengths.append(F.cross_entropy(scores, torch.from_numpy(offset_class(sizes[:1] - 2, sizes[1:] - 2))))
     expected = [torch.cat(words).mean().item(), torch.stack(lengths).mean().item()]
-    assert loss_of(task, batch) == pytest.approx(expected, abs=1e-4)
+    assert loss_of(objective, batch) == pytest.approx(expected, abs=1e-4)
 
 
 def test_fixed_shapes_change_nothing(store: Store) -> None:
@@ -152,8 +157,8 @@ def test_fixed_shapes_change_nothing(store: Store) -> None:
 @pytest.mark.parametrize(("direction", "pair"), [("de-en", (0, 1)), ("en-de", (1, 0))])
 def test_one_direction_alone(store: Store, direction: str, pair: tuple[int, int]) -> None:
     both, model = task_for(store), tiny(store.vocabulary)
-    task = TranslationTask(store, model, MaskingConfig(), TOKENS, 1, False, [direction])
-    batches = [batch.arrays for (batch, _), _ in zip(task.batches(Cursor(), 0, 0, 1), range(20))]  # noqa: B905
+    objective = TranslationObjective(store, model, MaskingConfig(), TOKENS, 1, False, [direction])
+    batches = [batch.arrays for (batch, _), _ in zip(objective.batches(Cursor(), 0, 0, 1), range(20))]  # noqa: B905
     for arrays in batches:
         source, target = (set(arrays["languages"][arrays["is_target"] == is_target]) for is_target in (False, True))
         assert (source, target) == ({pair[0]}, {pair[1]})
@@ -164,23 +169,23 @@ def test_one_direction_alone(store: Store, direction: str, pair: tuple[int, int]
     assert both.learner.length_table is not None
     assert model.length_table.seen == {direction: both.learner.length_table.seen[direction]}
     assert both.learner.config.trained_directions == ()
-    assert task.fingerprint() != both.fingerprint()
-    assert set(task.validate(model)) == {f"bleu {direction}"}
+    assert objective.fingerprint() != both.fingerprint()
+    assert set(objective.validate(model)) == {f"bleu {direction}"}
     with pytest.raises(InputError, match="unknown direction 'de-fr': did you mean 'de-en'"):
-        TranslationTask(store, model, MaskingConfig(), TOKENS, 1, False, ["de-fr"])
+        TranslationObjective(store, model, MaskingConfig(), TOKENS, 1, False, ["de-fr"])
 
 
 def test_a_model_of_one_direction_can_learn_both(store: Store) -> None:
-    model = TranslationTask(store, tiny(store.vocabulary), MaskingConfig(), TOKENS, 1, False, ["de-en"]).learner
-    task = TranslationTask(store, model, MaskingConfig(), TOKENS, 1, False, ["en-de", "de-en"])
-    assert (model.config.trained_directions, list(task.learner.length_table.seen)) == ((), ["de-en", "en-de"])  # type: ignore[union-attr]
-    assert task.fingerprint()["directions"] == ["de-en", "en-de"]
+    model = TranslationObjective(store, tiny(store.vocabulary), MaskingConfig(), TOKENS, 1, False, ["de-en"]).learner
+    objective = TranslationObjective(store, model, MaskingConfig(), TOKENS, 1, False, ["en-de", "de-en"])
+    assert (model.config.trained_directions, list(objective.learner.length_table.seen)) == ((), ["de-en", "en-de"])  # type: ignore[union-attr]
+    assert objective.fingerprint()["directions"] == ["de-en", "en-de"]
 
 
 def test_pretraining_batches(store: Store) -> None:
     model = tiny(store.vocabulary)
-    exact = MLMTask(store, model, MLMConfig(), TOKENS, 1, fixed=False)
-    fixed = MLMTask(store, model, MLMConfig(), TOKENS, 1, fixed=True)
+    exact = MLMObjective(store, model, MLMConfig(), TOKENS, 1, fixed=False)
+    fixed = MLMObjective(store, model, MLMConfig(), TOKENS, 1, fixed=True)
     a, b = first_batch(exact), first_batch(fixed)
     assert loss_of(exact, a) == pytest.approx(loss_of(fixed, b), abs=1e-5)
     batches = [batch.arrays for (batch, _), _ in zip(exact.batches(Cursor(), 0, 0, 1), range(40))]  # noqa: B905
@@ -194,11 +199,11 @@ def test_pretraining_batches(store: Store) -> None:
 
 def test_wrong_settings_are_explained(store: Store) -> None:
     with pytest.raises(InputError, match="unknown corpus 'trian': did you mean 'train'"):
-        TranslationTask(store, tiny(store.vocabulary), MaskingConfig(weights={"trian": 2}), TOKENS, 1, False)
+        TranslationObjective(store, tiny(store.vocabulary), MaskingConfig(weights={"trian": 2}), TOKENS, 1, False)
     with pytest.raises(InputError, match="raise max_positions to"):
-        TranslationTask(store, tiny(store.vocabulary, max_positions=12), MaskingConfig(), TOKENS, 1, False)
+        TranslationObjective(store, tiny(store.vocabulary, max_positions=12), MaskingConfig(), TOKENS, 1, False)
     with pytest.raises(InputError, match="more than a batch"):
-        TranslationTask(store, tiny(store.vocabulary), MaskingConfig(), 20, 1, False)
+        TranslationObjective(store, tiny(store.vocabulary), MaskingConfig(), 20, 1, False)
 
 
 def test_starting_from_another_model(store: Store, tmp_path) -> None:
@@ -212,8 +217,8 @@ def test_starting_from_another_model(store: Store, tmp_path) -> None:
 @pytest.mark.parametrize("fixed", [False, True])
 def test_something_is_predicted_in_every_batch(store: Store, fixed: bool) -> None:
     """Small batches, or the last of an epoch, would often have nothing to predict: their loss would not be defined."""
-    task = MLMTask(store, tiny(store.vocabulary), MLMConfig(probability=0.002), 64, 1, fixed)
-    for (batch, _), _ in zip(task.batches(Cursor(), 0, 0, 1), range(60)):  # noqa: B905
+    objective = MLMObjective(store, tiny(store.vocabulary), MLMConfig(probability=0.002), 64, 1, fixed)
+    for (batch, _), _ in zip(objective.batches(Cursor(), 0, 0, 1), range(60)):  # noqa: B905
         assert batch.predicted >= 1
         assert (batch.arrays["labels"] != IGNORED).sum() == batch.predicted
-        assert np.isfinite(loss_of(task, batch)).all()
+        assert np.isfinite(loss_of(objective, batch)).all()

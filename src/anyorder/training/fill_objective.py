@@ -25,7 +25,7 @@ from anyorder.tasks.base import EMPTY
 from anyorder.tasks.canvases import CellTokens, fill_puzzles
 from anyorder.tasks.encoder import as_model, first_symbol, mask_id, save_encoder
 from anyorder.training.batches import IGNORED, Cursor, random_for
-from anyorder.training.task import Task
+from anyorder.training.objective import Objective
 
 if TYPE_CHECKING:
     from transformers import BertForMaskedLM
@@ -63,7 +63,7 @@ class FillLoss(nn.Module):
         return loss, torch.stack([loss.detach(), right])
 
 
-class FillTask(Task[dict[str, np.ndarray]]):
+class FillObjective(Objective[dict[str, np.ndarray]]):
     """Learn to fill in the puzzles of a task.
 
     Args:

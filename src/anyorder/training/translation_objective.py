@@ -35,7 +35,7 @@ from anyorder.training.batches import (
 )
 from anyorder.training.config import choose_by_device
 from anyorder.training.deepnorm import DeepNorm, scale_branches, use_deepnorm
-from anyorder.training.task import HostBatch, TextTask
+from anyorder.training.objective import HostBatch, TextObjective
 from anyorder.training.translation_pairs import TranslationPairs
 from anyorder.training.validation import describe_splits, validation_sets, validation_splits
 
@@ -128,7 +128,7 @@ def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float, fir
     return (1 - smoothing) * loss - smoothing * by_position.sum() / counts.sum()
 
 
-class TranslationTask(TextTask):
+class TranslationObjective(TextObjective):
     """Masked translation on the `train` splits of one or several stores.
 
     Args:

@@ -29,7 +29,7 @@ from anyorder.training.batches import (
     tail_lengths,
 )
 from anyorder.training.deepnorm import DeepNorm, use_deepnorm
-from anyorder.training.task import HostBatch, TextTask
+from anyorder.training.objective import HostBatch, TextObjective
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class MLMLoss(nn.Module):
         return loss, loss.detach()[None]
 
 
-class MLMTask(TextTask):
+class MLMObjective(TextObjective):
     """Sentences of all languages of one or several stores: monolingual text, or both sides of the training pairs."""
 
     reports = ("loss",)

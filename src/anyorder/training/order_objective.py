@@ -23,10 +23,10 @@ from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.training.actor_critic import ActorCritic
 from anyorder.training.batches import BatchRows, Cursor, iter_batches, random_for, shuffled
 from anyorder.training.config import choose_by_device
+from anyorder.training.objective import Objective
 from anyorder.training.order_data import OrderData
 from anyorder.training.order_loss import OrderLoss, RLConfig, compute_advantages
 from anyorder.training.rollout import SamplingOrder, roll_out
-from anyorder.training.task import Task
 
 FOLDER = "order"
 """Where in the folder of a run the learned order is written."""
@@ -61,7 +61,7 @@ def with_sizes(
     )
 
 
-class OrderTask(Task[OrderBatch]):
+class OrderObjective(Objective[OrderBatch]):
     """Learn an order for a frozen model.
 
     Args:

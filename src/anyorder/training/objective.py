@@ -1,4 +1,4 @@
-"""What can be learned: a `Task` brings batches, a loss and a validation. The loop that runs it is in `loop.py`."""
+"""What can be learned: an `Objective` brings batches, a loss and a validation. `loop.py` runs it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from anyorder.training.deepnorm import branch_rates
 Batch = TypeVar("Batch")
 
 
-class Task(ABC, Generic[Batch]):
+class Objective(ABC, Generic[Batch]):
     """Something to learn."""
 
     learner: nn.Module
@@ -108,7 +108,7 @@ class HostBatch:
     """Positions that are predicted."""
 
 
-class TextTask(Task[HostBatch]):
+class TextObjective(Objective[HostBatch]):
     """A model that learns from text."""
 
     learner: TranslationModel
