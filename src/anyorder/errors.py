@@ -9,6 +9,8 @@ from difflib import get_close_matches
 
 LARGEST = (1 << 63) - 1
 """No number that a user gives is larger."""
+MAX_SEED = (1 << 32) - 1
+"""What every library takes as a seed."""
 
 
 class InputError(Exception):

@@ -10,13 +10,12 @@ from anyorder.decoding.revision import Revision, make_revision
 from anyorder.decoding.sampling import TokenSampler, make_sampler
 from anyorder.decoding.schedules import Schedule, make_schedule
 from anyorder.decoding.signature import Signature
-from anyorder.errors import InputError, check_number
+from anyorder.errors import MAX_SEED, InputError, check_number
 from anyorder.models.base import SavedModel
 from anyorder.orders import Order, make_order
 from anyorder.orders.storage import default_order
 
 AUTO = "auto"
-MAX_SEED = (1 << 32) - 1
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from anyorder.errors import InputError
 from anyorder.models.attention import Segments
 from anyorder.models.base import AllowedTokens, SavedModel
-from anyorder.registry import check_free, from_name
+from anyorder.registry import check_free, from_name, split_names
 
 Needs = Literal["nothing", "hidden", "logits", "both"]
 _EVERY_TOKEN = AllowedTokens(np.ones(1, bool), torch.device("cpu"))
@@ -172,12 +172,7 @@ def split_orders(names: str) -> list[str]:
     >>> split_orders("left-to-right,easy-first:logp=1,negent=0.9,margin")
     ['left-to-right', 'easy-first:logp=1,negent=0.9', 'margin']
     """
-    found: list[str] = []
-    for part in filter(None, (part.strip() for part in names.split(","))):
-        if "=" in part and ":" not in part and found:
-            found[-1] += f",{part}"
-        else:
-            found.append(part)
+    found = split_names(names, lambda part: "=" in part and ":" not in part)
     if not found:
         raise InputError("no order is given")
     return found

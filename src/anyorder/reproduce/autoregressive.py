@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from anyorder.data.packing import Side, ranges
 from anyorder.data.store import Store
+from anyorder.device import inference_dtype
 from anyorder.errors import InputError
 from anyorder.files import atomic_folder, write_json
 from anyorder.files.records import Record, read_record
@@ -25,13 +26,12 @@ from anyorder.models.pretrained import import_transformers, quiet
 from anyorder.models.translation import TranslationModel
 from anyorder.training.batches import IGNORED, Cursor, random_for
 from anyorder.training.objective import Objective
+from anyorder.training.validation import SPLITS
 
 RECORD = "baseline.json"
 LABEL_SMOOTHING = 0.1
 VALIDATION_PAIRS = 500
 """Of each store."""
-SPLITS = ("selection", "dev")
-"""Where they come from: the first that a store has."""
 
 
 class EncoderDecoder(nn.Module):
@@ -333,5 +333,4 @@ def load_baseline(folder: Path, device: torch.device) -> tuple[Any, Record]:
             network = import_transformers().MarianMTModel.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"{folder}: cannot be read ({str(error).splitlines()[0]})") from None
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    return network.to(device=device, dtype=dtype).eval(), record
+    return network.to(device=device, dtype=inference_dtype(device)).eval(), record

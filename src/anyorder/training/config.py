@@ -8,10 +8,8 @@ from typing import Literal
 import torch
 
 from anyorder.device import resolve_device
-from anyorder.errors import InputError, check_number
+from anyorder.errors import MAX_SEED, InputError, check_number
 from anyorder.training.deepnorm import DeepNorm
-
-MAX_SEED = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
