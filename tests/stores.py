@@ -18,8 +18,12 @@ def write_store(
     splits: Mapping[str, int],
     corpora: Sequence[str] = ("train",),
     text: TextConfig | None = None,
+    longer: int = 0,
 ) -> Path:
-    """A store named after its languages, such as `ro-en`, with so many pairs of 5 to 12 subwords in each split."""
+    """A store named after its languages, such as `ro-en`, with so many pairs of 5 to 12 subwords in each split.
+
+    longer: By how many subwords the second language's sentences are longer.
+    """
     languages = tuple(folder.name.split("-"))
     random = np.random.default_rng(crc32(folder.name.encode()))
     dtype = np.dtype(np.uint16)
@@ -28,7 +32,7 @@ def write_store(
         vocabulary.save(partial)
         for split, pairs in splits.items():
             for language in languages:
-                lengths = random.integers(5, 13, pairs)
+                lengths = random.integers(5, 13, pairs) + longer * (language == languages[1])
                 ids = random.integers(vocabulary.first_word, len(vocabulary), int(lengths.sum()))
                 (partial / store.ids_name(split, language)).write_bytes(ids.astype(dtype).tobytes())
                 np.save(partial / store.ends_name(split, language), np.cumsum(lengths))

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from anyorder.data.store import Store
+from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
 from anyorder.models.attention import FullAttention, Segments, SourceIsolated
 from anyorder.models.length import offset_class
@@ -23,6 +26,7 @@ from anyorder.training.translation_objective import (
     smoothed_cross_entropy,
 )
 from tests.conftest import tiny
+from tests.stores import write_store
 
 TOKENS = 1000
 
@@ -222,3 +226,17 @@ def test_something_is_predicted_in_every_batch(store: Store, fixed: bool) -> Non
         assert batch.predicted >= 1
         assert (batch.arrays["labels"] != IGNORED).sum() == batch.predicted
         assert np.isfinite(loss_of(objective, batch)).all()
+
+
+def test_no_label_is_lost_where_targets_are_long(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    """With a single direction more than a quarter of the tokens may be masked."""
+    folder = write_store(tmp_path / "de-en", vocabulary, {"train": 3000, "dev": 5}, longer=25)
+    dropped = {}
+    for direction in ("de-en", "en-de"):
+        exact, fixed = (
+            TranslationObjective(folder, tiny(vocabulary), MaskingConfig(), 4000, 1, fixed, [direction])
+            for fixed in (False, True)
+        )
+        batches = [islice(one.batches(Cursor(), 0, 0, 1), 20) for one in (exact, fixed)]
+        dropped[direction] = sum(a.predicted - b.predicted for (a, _), (b, _) in zip(*batches, strict=True))
+    assert dropped == {"de-en": 0, "en-de": 0}

@@ -170,6 +170,8 @@ class TranslationObjective(TextObjective):
         self._longest = int(self._pairs.sizes.max())
         # Hardly ever reached, and a bound keeps the tables of a batch of fixed shape short.
         self._max_pairs = int(1.25 * batch_tokens / self._pairs.sizes.mean()) + 10
+        # About five standard deviations more than the mean, which is a quarter if both directions are learned.
+        self._max_masked = int(max(0.25, self._pairs.masked_share) * batch_tokens + 5.5 * batch_tokens**0.5)
         if self._longest > batch_tokens:
             raise InputError(f"a pair has {self._longest} tokens, more than a batch of {batch_tokens} can hold")
         assert masking.validation_sentences is not None
@@ -252,8 +254,7 @@ class TranslationObjective(TextObjective):
         The rest of the row becomes sources without a target.
         """
         size = self._batch_tokens
-        # A quarter of the tokens is masked on average; this is about five standard deviations more.
-        max_masked = int(0.25 * size + 5.5 * size**0.5)
+        max_masked = self._max_masked
         max_pairs = self._max_pairs + size // self._longest + 1  # the rest of the row is split into pairs, too
         real, predicted = len(arrays["tokens"]), len(arrays["masked"])
         rest = tail_lengths(real, size, self._longest)

@@ -80,6 +80,12 @@ class TranslationPairs:
         """The directions to learn."""
         return list(self._store_of)
 
+    @property
+    def masked_share(self) -> float:
+        """The share of all tokens that is masked on average: 1 to T of a target's T subwords, every number alike."""
+        targets = np.take_along_axis(self._lengths.T, self._targets.astype(np.int64), 1).mean(1)
+        return float(np.average((targets + 1) / 2, weights=self.weights) / np.average(self.sizes, weights=self.weights))
+
     def _check_room(self, model: TranslationModel) -> None:
         """An `InputError` if a sentence is too long for the model, or holds a subword that it does not know."""
         room = model.max_length
