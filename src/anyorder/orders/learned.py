@@ -7,6 +7,7 @@ and `linear` weighs them without a network; both know no words and no language, 
 
 from torch import Tensor
 
+from anyorder.errors import InputError
 from anyorder.models.base import SavedModel
 from anyorder.orders.base import Order, State, register_order
 from anyorder.orders.features import PolicyInputs, StatsFunction, prediction_stats
@@ -60,7 +61,8 @@ class UnboundLearnedOrder(Order):
         known = self._bound.get(task)
         if known is None or known[0] is not model:
             network, record = load_order(find_order(self.place, model, task))
-            record.check_fits(model, task, self.name)
+            if mismatch := record.mismatch(model, task):
+                raise InputError(f"order '{self.name}': {mismatch}")
             identity = f"{self.name}@{record.fingerprint}"
             known = model, LearnedOrder(network.to(model.device).eval(), self.name, identity)
             self._bound[task] = known

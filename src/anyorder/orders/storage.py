@@ -62,14 +62,15 @@ class OrderRecord:
     fingerprint: str
     """Of its weights."""
 
-    def check_fits(self, model: SavedModel, task: str, name: str) -> None:
-        """An `InputError` if the order is not for this model and task. What sees no hidden states fits any."""
+    def mismatch(self, model: SavedModel, task: str) -> str:
+        """Why the order does not suit this model and task; empty if it does. Without hidden states it suits any."""
         if not self.policy.uses_hidden:
-            return
+            return ""
         if self.vocabulary != model.vocabulary_fingerprint or self.hidden_size != model.hidden_size:
-            raise InputError(f"order '{name}': was learned for another model")
+            return "was learned for another model"
         if task not in self.directions:
-            raise InputError(f"order '{name}': was learned for {', '.join(self.directions)}, not for {task}")
+            return f"was learned for {', '.join(self.directions)}, not for {task}"
+        return ""
 
 
 def load_order(folder: Path) -> tuple[PolicyNetwork, OrderRecord]:
@@ -146,9 +147,4 @@ def default_order(model: SavedModel, task: str) -> str:
         folder = find_order(DEFAULT, model, task)
     except InputError:
         return "margin"
-    record = read_order_record(folder)
-    try:
-        record.check_fits(model, task, DEFAULT)
-    except InputError:
-        return "margin"
-    return "learned"
+    return "margin" if read_order_record(folder).mismatch(model, task) else "learned"
