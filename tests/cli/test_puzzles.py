@@ -117,6 +117,13 @@ def test_answers_in_files(files: tuple[Path, Path], tmp_path: Path, capsys: pyte
     ):
         assert main([*scored, *wrong]) == 2
         assert message in capsys.readouterr().err
+    mixed = tmp_path / "mixed.txt"
+    mixed.write_text("12\n" + puzzles.read_text(encoding="utf-8"), encoding="utf-8")
+    assert main(["infill", *model, "--order", "margin", "--json", str(answers[1]), str(mixed)]) == 0
+    assert main(["evaluate", "--trajectories", str(answers[1]), "--json", str(out)]) == 0
+    record = json.loads(out.read_text())
+    assert record["rows"][0]["accuracy"] == expected[1]["accuracy"]
+    assert [line["line"] for line in record["lines"]] == [1]
 
 
 @pytest.mark.parametrize(

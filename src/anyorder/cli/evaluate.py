@@ -5,7 +5,7 @@ from pathlib import Path
 
 from anyorder import progress
 from anyorder.cli.common import check_apart, open_translator, output_file, print_note, several
-from anyorder.cli.evaluate_puzzles import score_puzzle_files, score_puzzle_orders
+from anyorder.cli.evaluate_puzzles import puzzles_of, score_puzzle_files, score_puzzle_orders
 from anyorder.data.corpus import read_parallel
 from anyorder.data.lines import LineReport
 from anyorder.decoding.config import AUTO, DecodingConfig
@@ -20,7 +20,6 @@ from anyorder.evaluation.evaluate import evaluate as evaluate_systems
 from anyorder.evaluation.evaluate_orders import default_orders, evaluate_orders
 from anyorder.evaluation.regimes import name_regimes
 from anyorder.evaluation.significance import SAMPLES, Test
-from anyorder.evaluation.systems import common_task
 from anyorder.models.pretrained import is_transformers
 from anyorder.models.storage import find
 from anyorder.orders import make_order, split_orders
@@ -29,7 +28,6 @@ from anyorder.report.accuracy_table import accuracy_table
 from anyorder.report.table_data import TableData, evaluation_table
 from anyorder.report.table_export import check_table_file, format_tables
 from anyorder.report.terminal import render_tables
-from anyorder.tasks import TASKS
 from anyorder.translator import Translator
 
 
@@ -64,51 +62,52 @@ def evaluate(
 ) -> None:
     """Score orders on a test set.
 
-    Either decodes a test set with a model (--model, --direction) in several orders, or scores trajectories that were
-    written before (--trajectories, --reference), by anyorder or by another program. BLEU of decoded orders is what
-    multi-bleu.perl prints: case-sensitive, on Moses words, subwords joined. BLEU of trajectories is sacreBLEU's on
-    their text. chrF is sacreBLEU's chrF2 on plain text. Significance tests are paired and two-sided, on that BLEU.
+    Either decodes a test set in several orders (--model, --direction), or scores existing trajectories written by
+    anyorder or another program (--trajectories, --reference). For decoded orders, BLEU is that of multi-bleu.perl:
+    case-sensitive, on Moses tokens with subwords joined. For trajectories, it is sacreBLEU's BLEU on their text. chrF
+    is sacreBLEU's chrF2 on plain text. Significance tests are paired and two-sided, on that BLEU.
 
-    With a model of puzzles, such as sudoku-4x4, it counts the puzzles that are entirely right instead, with 95%
-    intervals (Wilson). A puzzle is a line of --source: 16 characters for sudoku-4x4, 81 for sudoku-9x9, 0 or . where a
-    cell is empty. Solutions (--reference) are optional. A line that is no puzzle is left out with a note.
+    With a puzzle model, such as sudoku-4x4, the score is the share of puzzles solved entirely, with 95% Wilson
+    intervals. Each line of --source is a puzzle: 16 characters for sudoku-4x4, 81 for sudoku-9x9, with 0 or . for an
+    empty cell. Solutions (--reference) are optional. A line that is not a puzzle is left out, with a note.
 
     Args:
         model: A bundled model (de-en), a folder, or a hub id.
         direction: Source and target language, such as de-en.
-        trajectories: Files to score instead, one trajectory a line (plain, .gz, .xz); each file is one system.
-        source: Sentences to translate (plain, .gz, .xz); the sample bundled with the model if not given.
-        reference: Their reference translations; several files for several references of each sentence.
-        orders: Names separated by commas; all heuristic orders, and the model's learned one, if not given.
-        max_length: Length limits in subwords, both sides, such as 20,30,none; none if not given.
-        length: How the target's length is found: gold (if not given), predicted, candidates:N, table:N or fixed:N.
-        schedule: How many positions a step fills: one, a number, steps:T, cosine:T, threshold:P, blocks:B+threshold:P,
-            and others that 'anyorder orders' lists; several with commas, each with every order. If not given, one, or
-            what the revision was published with.
-        seed: Random seed, for orders, revisions and tokens that use random numbers; 1 if not given.
-        device: Where to run; auto if not given.
-        batch_tokens: Target tokens that are decoded together; results do not depend on it.
-        tokenize: Tokens of BLEU: a tokenizer of sacreBLEU (13a, intl, zh, char, none, ...), or moses. If not given,
-            zh into Chinese; into other languages moses with a model, and 13a for trajectories.
-        limit: Use only the first so many sentences.
-        strict: Stop with an error at the first pair that is left out (a side is empty) or not translated as it is (too
-            long, control characters, invalid UTF-8). Without it these are counted, and named in the JSON.
-        against: Orders (or systems) that p-values compare with, separated by commas; the first one if not given.
+        trajectories: Files to score, one trajectory per line (plain, .gz, .xz); each file is one system.
+        source: Sentences to translate (plain, .gz, .xz); by default the sample bundled with the model.
+        reference: Reference translations; several files give several references per sentence.
+        orders: Names separated by commas; by default all heuristic orders and the model's learned order.
+        max_length: Length limits in subwords, on both sides, such as 20,30,none; by default none.
+        length: How to choose the target length: gold (the default), predicted, candidates:N, table:N or fixed:N.
+        schedule: How many positions to fill per step: one, a number, steps:T, cosine:T, threshold:P,
+            blocks:B+threshold:P, and others that 'anyorder orders' lists. Separate several with commas; each is tried
+            with every order. By default the schedule published with the revision, or one without a revision.
+        seed: Random seed for orders, revisions and sampled tokens; by default 1.
+        device: Device to run on; by default auto.
+        batch_tokens: Target tokens to decode per batch; does not affect the results.
+        tokenize: BLEU tokenizer: one of sacreBLEU's (13a, intl, zh, char, none, ...), or moses. By default zh into
+            Chinese; into other languages moses with a model, and 13a for trajectories.
+        limit: Use only the first N sentences.
+        strict: Stop with an error at the first problematic pair: an empty side, text that is too long, control
+            characters, or invalid UTF-8. Without it, such pairs are counted, and listed in the JSON.
+        against: Baseline orders (or systems) for the p-values, separated by commas; by default the first one.
         test: randomization (paired approximate randomization) or bootstrap (paired bootstrap resampling).
-        samples: Resamplings of the test, 20 to 1,000,000; with fewer no p-value could fall below 0.05.
-        json: Also write the table to this file.
-        timings: Write how long decoding took to this file, apart from the results.
-        table: Also write it for a paper: a file .tex (LaTeX, with booktabs) or .md (Markdown).
-        beam: Hypotheses kept of each sentence and length: N (over tokens, in the given order), positions:N (over the
-            positions that the order ranks first), or joint:N (over positions and tokens at once, for the order
-            max-prob). 1, which is greedy, if not given.
-        length_penalty: Hypotheses of several lengths are ranked by summed log-probability / length ** length_penalty; 1
-            if not given.
-        task: The puzzles that the model solves, such as sudoku-9x9; what the model was trained for if not given.
-        revision: Which filled positions are masked again after a step: none (if not given), mask-predict:T, refine:T,
-            gibbs:N, p2:T, remdm:T; several with commas, each with every order and schedule.
-        temperature: 0 (if not given) writes the most likely token; above 0 tokens are sampled.
-        top_p: Sample only from the most likely tokens, as many as have this probability together; 1 if not given.
+        samples: Resamples of the test, 20 to 1,000,000; with fewer, no p-value could fall below 0.05.
+        json: Also write the results to this file.
+        timings: Write decoding times to this file, separately from the results.
+        table: Also write the table for a paper: a .tex (LaTeX, with booktabs) or .md (Markdown) file.
+        beam: Beam size for each sentence and length: N (beam over tokens, in the given order), positions:N (over the
+            positions that the order ranks highest), or joint:N (over positions and tokens at once, for the order
+            max-prob). By default 1, which is greedy.
+        length_penalty: Hypotheses of different lengths are ranked by total log-probability / length ** length_penalty;
+            by default 1.
+        task: The kind of puzzle, such as sudoku-9x9; by default the one that the model was trained on.
+        revision: Which filled positions to mask again after a step: none (the default), mask-predict:T, refine:T,
+            gibbs:N, p2:T, remdm:T. Separate several with commas; each is tried with every order and schedule.
+        temperature: Sampling temperature; 0, the default, always picks the most likely token.
+        top_p: Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this; by default
+            1.
     """
     check_number("limit", limit, at_least=1)
     check_test(test, samples)
@@ -183,13 +182,13 @@ evaluate.positionals = {  # type: ignore[attr-defined]
         "nargs": "+",
         "default": None,
         "metavar": "FILE",
-        "help": "files to score instead, one trajectory a line (plain, .gz, .xz); each file is one system",
+        "help": "files to score, one trajectory per line (plain, .gz, .xz); each file is one system",
     },
     "--reference": {
         "nargs": "+",
         "default": None,
         "metavar": "FILE",
-        "help": "their reference translations; several files for several references of each sentence",
+        "help": "reference translations; several files give several references per sentence",
     },
 }
 
@@ -233,8 +232,8 @@ def _score_files(
     first = {name: trajectories[:limit] for name, trajectories in systems.items()}
     # A file's name may hold a comma.
     baselines = [] if against is None else [against] if against in systems else against.split(",")
-    task = common_task(systems)
-    if task in TASKS:
+    task = puzzles_of(systems)
+    if task is not None:
         _refuse_with_puzzles(tokenize=tokenize)
         return score_puzzle_files(first, task, [one[:limit] for one in lines], baselines, test, samples)
     if not references:

@@ -13,9 +13,9 @@ from anyorder.evaluation.accuracy import AccuracyEvaluation, score_puzzles
 from anyorder.evaluation.evaluate_puzzles import default_puzzle_orders, evaluate_puzzles, task_of
 from anyorder.evaluation.significance import Test
 from anyorder.evaluation.systems import Systems
-from anyorder.filler import load_filler
+from anyorder.filler import INFILL, load_filler
 from anyorder.orders import make_order, split_orders
-from anyorder.tasks import make_task
+from anyorder.tasks import TASKS, make_task
 from anyorder.tasks.puzzles import read_puzzles
 
 SAMPLE = ("sample.puzzles.txt", "sample.solutions.txt")
@@ -61,6 +61,15 @@ def score_puzzle_orders(
         return evaluate_puzzles(
             filler, rules, puzzles, names, config, baselines, test, samples, bar.advance, schedules, revisions
         )
+
+
+def puzzles_of(systems: Systems) -> str | None:
+    """The puzzles that all trajectories solve; None if they do something else.
+
+    A line that is no puzzle may be among them: it was filled as a text, and is left out with a note.
+    """
+    tasks = {run.task for runs in systems.values() for run in runs} - {INFILL}
+    return tasks.pop() if len(tasks) == 1 and tasks <= TASKS.keys() else None
 
 
 def score_puzzle_files(
