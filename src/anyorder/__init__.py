@@ -109,7 +109,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> "Any":
-    """Public names are imported when they are first used: importing the package does not import torch."""
+    """Import public names on first use: importing the package does not import torch."""
     if name not in _MODULES:
         raise AttributeError(f"module 'anyorder' has no attribute '{name}'")
     from importlib import import_module

@@ -1,6 +1,6 @@
-"""The front door for canvases without a source: texts with masks, or prompts to continue, in; trajectories out.
+"""Decoding without a source: texts with masks or prompts to continue in, trajectories out.
 
-It does for masked language models what `Translator` does for translation models, along the same decode path.
+It does for masked language models what `Translator` does for translation models, with the same decoding engine.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,15 +46,15 @@ def load(name: str | Path, device: str | torch.device = "auto") -> "Translator |
     On CUDA it runs in bfloat16, on the CPU in float32.
 
     Args:
-        name: A bundled name such as `de-en`, a folder, or a hub id. `hf:` goes before the hub id of a masked language
-            model, and may go before its folder.
+        name: A bundled name such as `de-en`, a folder, or a hub id. The hub id of a masked language model needs the
+            prefix `hf:`; its folder may have it.
         device: `auto`, `cpu` or `cuda`.
     """
     return load_filler(name, device) if is_transformers(name) else load_translator(name, device)
 
 
 def load_filler(name: str | Path, device: str | torch.device = "auto") -> "Filler":
-    """A `Filler` for a masked language model of Transformers: a folder or a hub id, with or without `hf:`."""
+    """A `Filler` for a Transformers masked language model: a folder or a hub id, with or without `hf:`."""
     device = resolve_device(device)
     return Filler(load_transformers(name, device, inference_dtype(device)))
 
@@ -72,7 +72,7 @@ class _Line:
 
 
 class Filler:
-    """Fills masks with one model in any order."""
+    """Fills masks with one model, in any order."""
 
     def __init__(self, model: TransformersModel):
         self.model = model
@@ -96,26 +96,26 @@ class Filler:
         top_k: int = TOP_K,
         strict: bool = False,
     ) -> list[Trajectory]:
-        """Fill the masks of texts.
+        """Fill the masks in texts.
 
-        A text that cannot be filled never stops the others: it comes back as it is, and its trajectory has a `note`.
+        A text that cannot be filled never stops the others: it is returned unchanged, and its trajectory has a `note`.
 
         Args:
-            texts: Texts, or one, with `[MASK]` (or the model's own mask token) for every token to fill in.
-            order: Which position is filled next, by name or as an `Order`; the model's learned order if not given, or
-                `margin` where it has none.
-            schedule: How many positions a step fills: `one`, a number, `cosine:10`, `threshold:0.9`; if not given, the
-                schedule that the revision was published with, and `one` without a revision, in a block-causal model
-                `blocks:B` with blocks as large as the model's.
-            revision: Which filled positions are masked again after a step.
-            beam: Hypotheses kept of each text: `N` (tokens), `positions:N` or `joint:N`. 1 is greedy.
-            temperature: 0 writes the most likely token; above 0 tokens are sampled.
-            top_p: Sample only from the most likely tokens, as many as have this probability together.
-            seed: For random orders and revisions, and for sampled tokens.
-            batch_tokens: Tokens under way together; results do not depend on it.
+            texts: One or several texts, with `[MASK]` (or the model's own mask token) for every token to fill in.
+            order: Which position to fill next, by name or as an `Order`; by default the model's learned order, or
+                `margin` if it has none.
+            schedule: How many positions to fill per step: `one`, a number, `cosine:10`, `threshold:0.9`; by default the
+                schedule published with the revision. Without a revision it is `one`, or `blocks:B` for a block-causal
+                model with blocks of B positions.
+            revision: Which filled positions to mask again after a step.
+            beam: Beam size for each text: `N` (tokens), `positions:N` or `joint:N`. 1 is greedy.
+            temperature: Sampling temperature; 0 always picks the most likely token.
+            top_p: Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this.
+            seed: Random seed for orders, revisions and sampled tokens.
+            batch_tokens: Tokens to decode per batch; does not affect the results.
             on_step: Called for every text and step with what was filled and the top candidates.
             top_k: Number of candidates at each masked position.
-            strict: Whether a text that cannot be filled is an `InputError`.
+            strict: Whether to raise an `InputError` for a text that cannot be filled.
         """
         config = DecodingConfig(
             AUTO if order is None else order, schedule, revision, GIVEN, seed, batch_tokens, beam,
@@ -140,11 +140,11 @@ class Filler:
         top_k: int = TOP_K,
         strict: bool = False,
     ) -> list[Trajectory]:
-        """Continue prompts: each is followed by `length` masks, which are filled. The text stops at an end token.
+        """Continue prompts: append `length` masks to each and fill them. The text ends at the first end token.
 
         Args:
-            prompts: Texts, or one; an empty one starts from nothing.
-            length: Tokens to generate.
+            prompts: One or several prompts; an empty prompt generates from scratch.
+            length: Number of tokens to generate.
             order: See `fill`.
             schedule: See `fill`.
             revision: See `fill`.
@@ -186,12 +186,12 @@ class Filler:
 
         Args:
             texts: Texts with masks; with a length, prompts.
-            config: How to decode; its length rule is not looked at.
+            config: How to decode; its length rule is ignored.
             length: Tokens to generate after each prompt; None fills the masks of the texts.
-            on_progress: Called with the number of texts that were finished.
+            on_progress: Called with the number of finished texts.
             on_step: See `fill`.
             top_k: See `fill`.
-            source_name: What messages call the texts, such as a file.
+            source_name: Name of the texts in messages, such as a file name.
             strict: See `fill`.
         """
         check_number("length", length, at_least=1, at_most=self.model.max_length)

@@ -1,5 +1,5 @@
-"""The library's front door: text in, trajectories out. The one decode path of the library, the command line, the
-explorer and validation."""
+"""The main entry point of the library: text in, trajectories out. The command line, the explorer and validation decode
+in the same way."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,7 +43,7 @@ def load(name: str | Path, device: str | torch.device = "auto") -> "Translator":
 
 
 class Translator:
-    """Translates with one model in any order."""
+    """Translates with one model, in any order."""
 
     def __init__(self, model: TranslationModel):
         self.model = model
@@ -77,31 +77,31 @@ class Translator:
     ) -> list[Trajectory]:
         """Translate sentences.
 
-        A sentence that cannot be translated as it is never stops the others, and its trajectory has a `note`. An empty
-        one gives an empty translation. One that the model has no room for is split into sentences, or else clauses,
-        that are translated on their own; a clause that does not fit either is truncated.
+        A problematic sentence never stops the others; its trajectory has a `note`. An empty sentence gives an empty
+        translation. One that is too long for the model is split into sentences, or else clauses, which are translated
+        separately; a clause that is still too long is truncated.
 
         Args:
-            texts: Plain sentences, or one.
+            texts: One or several plain sentences.
             direction: Source and target language, such as `de-en`.
-            order: Which position is filled next, by name (`margin`, `outer-in:stride=2`) or as an `Order`; the model's
-                learned order if not given, or `margin` where it has none.
-            schedule: How many positions a step fills: `one`, a number, `cosine:10`, `threshold:0.9`; `auto` is the one
-                that the revision was published with, and `one` without a revision.
-            length: How the target's length is found: `gold`, `predicted`, `candidates:N`, `table:N` or `fixed:N`.
+            order: Which position to fill next, by name (`margin`, `outer-in:stride=2`) or as an `Order`; by default the
+                model's learned order, or `margin` if it has none.
+            schedule: How many positions to fill per step: `one`, a number, `cosine:10`, `threshold:0.9`; `auto` is the
+                schedule published with the revision, or `one` without a revision.
+            length: How to choose the target length: `gold`, `predicted`, `candidates:N`, `table:N` or `fixed:N`.
             references: Reference translations, for `length="gold"`.
-            seed: For random orders.
-            batch_tokens: Target tokens under way together; results do not depend on it.
-            revision: Which filled positions are masked again after a step: `none`, `mask-predict:10`, `gibbs`, `p2`.
+            seed: Random seed for orders, revisions and sampled tokens.
+            batch_tokens: Target tokens to decode per batch; does not affect the results.
+            revision: Which filled positions to mask again after a step: `none`, `mask-predict:10`, `gibbs`, `p2`.
             on_step: Called for every sentence and step with what was filled and the top candidates. If a sentence was
-                split, positions and steps are those of a part.
+                split, positions and steps are relative to its part.
             top_k: Number of candidates at each masked position.
-            strict: Whether a sentence that cannot be translated as it is is an `InputError`.
-            beam: Hypotheses kept of each sentence and length: `N` (tokens), `positions:N` or `joint:N`. 1 is greedy.
-            length_penalty: Of hypotheses of several lengths, the one with the best summed log-probability / length **
-                length_penalty is taken; 1 makes that the mean.
-            temperature: 0 writes the most likely token; above 0 tokens are sampled.
-            top_p: Sample only from the most likely tokens, as many as have this probability together.
+            strict: Whether to raise an `InputError` for a problematic sentence.
+            beam: Beam size for each sentence and length: `N` (tokens), `positions:N` or `joint:N`. 1 is greedy.
+            length_penalty: Hypotheses of different lengths are ranked by total log-probability / length **
+                length_penalty; with 1 this is the mean.
+            temperature: Sampling temperature; 0 always picks the most likely token.
+            top_p: Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this.
         """
         texts = [texts] if isinstance(texts, str) else texts
         if isinstance(references, str):
@@ -117,10 +117,10 @@ class Translator:
     def n_best(
         self, texts: str | Sequence[str], direction: str, count: int, config: DecodingConfig | None = None
     ) -> list[list[Trajectory]]:
-        """Of every sentence at most `count` different translations, best first.
+        """At most `count` different translations of every sentence, best first.
 
-        They come from the beams of all length candidates. Of a sentence that was split, translation k joins the k-th
-        ones of its parts.
+        They come from the beams of all length candidates. If a sentence was split, translation k joins the k-th
+        translations of its parts.
         """
         check_number("count", count, at_least=1)
         config = config or DecodingConfig()
@@ -146,12 +146,12 @@ class Translator:
             texts: Plain sentences.
             direction: Source and target language, such as `de-en`.
             config: How to decode.
-            references: As many reference translations, for the length rule `gold`.
-            on_progress: Called with the number of hypotheses that were finished.
+            references: One reference translation per sentence, for the length rule `gold`.
+            on_progress: Called with the number of finished hypotheses.
             on_step: See `translate`.
             top_k: See `translate`.
-            source_name: What messages call the sentences, such as a file.
-            reference_name: What messages call the references.
+            source_name: Name of the sentences in messages, such as a file name.
+            reference_name: Name of the references in messages.
             strict: See `translate`.
         """
         config = config or DecodingConfig()
@@ -190,7 +190,7 @@ class Translator:
             raise InputError(f"{names['source']} has fewer lines than {names['reference']}")
 
     def encode(self, texts: Sequence[str], language: str) -> list[np.ndarray]:
-        """Subword ids of plain sentences, for canvases; an `InputError` for one that the model has no room for."""
+        """Subword ids of plain sentences, for canvases; an `InputError` for one that is too long for the model."""
         encoded = self.model.encode(texts, language)
         for number, ids in enumerate(encoded, start=1):
             if len(ids) > self.model.max_length:

@@ -1,8 +1,8 @@
-"""Measure systems on a test set: every metric with its interval and with what random orders give.
+"""Measure systems on a test set: every metric with its confidence interval and its value for random orders.
 
-The null is the same metric on the same sentences with the steps of each one shuffled: mean and 2.5 to 97.5 percentiles
-of `null_samples` such test sets. Metrics that the order cannot change have no null, except for repetitions: there the
-words of each sentence are shuffled. Never decodes and knows no model.
+The null is the same metric on the same sentences with the steps of each sentence shuffled: the mean and the 2.5 and
+97.5 percentiles over `null_samples` such test sets. Metrics that do not depend on the order have no null, except for
+repetitions, whose null shuffles the words of each sentence. Never decodes and knows no model.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ from anyorder.evaluation.systems import Systems, common_task, name_systems
 from anyorder.tasks import TASKS, PuzzleTask
 
 OF_WORDS = ("suffix last share", "suffixes last", "frequency correlation", "punctuation first share")
-"""Metrics that say nothing about the cells of a puzzle."""
+"""Metrics that make no sense for the cells of a puzzle."""
 
 __all__ = ["Analysis", "Metric", "SystemAnalysis", "analyze"]
 
@@ -52,16 +52,16 @@ def analyze(
     """Measure the orders of systems that translated the same sentences.
 
     Args:
-        systems: Trajectories by the name of their system, or those of a single system.
-        references: One plain reference per sentence; adds sentence BLEU. Puzzles need none: whether they are solved
-            follows from their rules, and metrics of words are left out.
-        tagger: What finds parts of speech and constituents: `auto` (spaCy's small English model, if it is installed and
-            the text looks English), `none`, the name of a spaCy model, that with a benepar model for constituents
-            (`en_core_web_md+benepar_en3`), `stanza:LANGUAGE`, or a `Parser`.
-        trees: Constituents, in place of the tagger's: a file of bracketed trees, one a line, or `read_trees` of it.
-        samples: Bootstrap samples for the 95% intervals, at least 20.
-        null_samples: Test sets with shuffled orders.
-        seed: Random seed of both.
+        systems: Trajectories by system name, or the trajectories of a single system.
+        references: One plain reference per sentence; adds sentence BLEU. Puzzles need none: their rules decide whether
+            they are solved, and word metrics are left out.
+        tagger: Source of part-of-speech tags and constituents: `auto` (spaCy's small English model, if it is installed
+            and the text looks English), `none`, the name of a spaCy model, a spaCy model plus a benepar model for
+            constituents (`en_core_web_md+benepar_en3`), `stanza:LANGUAGE`, or a `Parser`.
+        trees: Constituents that replace the tagger's: a file of bracketed trees, one per line, or its `read_trees`.
+        samples: Bootstrap samples for the 95% confidence intervals, at least 20.
+        null_samples: Number of random baselines: copies of the test set with shuffled orders.
+        seed: Random seed for both.
         on_progress: Called with 1 after every system.
     """
     check_number("samples", samples, at_least=20, at_most=1_000_000)

@@ -20,19 +20,19 @@ with exit_at_once_on_signals():
     from anyorder.errors import InputError, LostProcessError, unknown
 
 VERBS = {
-    "prepare": "Turn parallel text into a store that training reads: tokenize, learn subwords, filter, encode.",
-    "pretrain": "Train a masked language model on monolingual text, to start a translation model from.",
+    "prepare": "Prepare parallel text for training: tokenize, learn subwords, filter, encode, write a store.",
+    "pretrain": "Pretrain a masked language model on monolingual text, to initialize a translation model.",
     "train": "Train an undirected translation model on a prepared store, in both directions at once.",
-    "puzzles": "Generate puzzles, such as Sudoku, and their solutions.",
-    "train-task": "Train a masked model to solve puzzles, such as Sudoku, which are generated on the way.",
+    "puzzles": "Generate puzzles, such as Sudoku, with their solutions.",
+    "train-task": "Train a masked model to solve puzzles, such as Sudoku.",
     "learn-order": "Learn the generation order of a trained model by reinforcement learning.",
-    "translate": "Translate sentences in any order, and show how they are filled in.",
-    "infill": "Fill the masks of texts with any masked language model, in any order.",
-    "generate": "Continue prompts with a masked language model: prompt and masks, filled in any order.",
+    "translate": "Translate sentences in any order, and trace how they are filled in.",
+    "infill": "Fill the masks in texts with any masked language model, in any order.",
+    "generate": "Continue prompts with a masked language model: append masks and fill them in any order.",
     "evaluate": "Score orders, or files of translations, on a test set: BLEU, chrF, significance.",
-    "analyze": "Measure the orders of translations: what they look like, and how they relate to the language.",
-    "explore": "Explore orders in the browser: watch sentences being filled in, and fill them by hand.",
-    "reproduce": "Make a table of the paper: learn, decode and score what is missing, and write it down.",
+    "analyze": "Measure generation orders: what they look like, and how they relate to linguistic structure.",
+    "explore": "Explore orders in the browser: watch sentences being filled in, or fill them in by hand.",
+    "reproduce": "Reproduce a table of the paper: learn, decode and score whatever is missing.",
     "orders": "List the orders, schedules and revisions by name.",
 }
 TAKES_PLUGINS = (
@@ -46,7 +46,7 @@ TAKES_PLUGINS = (
     "explore",
     "orders",
 )
-"""The verbs that take names which a user's own file may register."""
+"""The verbs whose options accept names that a user's plugin may register."""
 SHELLS = ("bash", "zsh")
 MAX_LINE = 1000
 """Characters of an error line; it may repeat what a damaged file holds."""

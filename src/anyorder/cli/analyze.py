@@ -30,23 +30,24 @@ def analyze(
 ) -> None:
     """Measure the orders of translations.
 
-    Reads what 'anyorder translate --json FILE' wrote, or anyone's JSON lines with at least tokens (subwords, '@@' where
-    a word goes on) and steps (from 1). Every file is one system; all of them translate the same sentences.
+    Reads the output of 'anyorder translate --json FILE', or any JSON lines with at least the fields tokens (subwords,
+    ending in '@@' if the word continues) and steps (from 1). Each file is one system; all systems must translate the
+    same sentences.
 
     Args:
-        input: Files with one trajectory a line (plain, .gz, .xz).
-        reference: Reference translations, one a line; adds the BLEU of every sentence. Puzzles need none.
-        trees: Bracketed trees, one a line, of any of the sentences; constituents are then theirs, not the tagger's.
-        tagger: What finds parts of speech and constituents: a spaCy model, auto (spaCy's small English model, if it is
-            installed and the text looks English), SPACY+BENEPAR (constituents by a benepar model), stanza:LANGUAGE, or
-            none.
-        html: Write a report to look at in a browser.
+        input: Files with one trajectory per line (plain, .gz, .xz).
+        reference: Reference translations, one per line; adds sentence-level BLEU. Puzzles need none.
+        trees: Bracketed trees, one per line, for any of the sentences; they replace the tagger's constituents.
+        tagger: Source of part-of-speech tags and constituents: a spaCy model, auto (spaCy's small English model, if it
+            is installed and the text looks English), SPACY+BENEPAR (constituents from a benepar model),
+            stanza:LANGUAGE, or none.
+        html: Write an HTML report to this file.
         json: Write all metrics to this file.
-        table: Write the tables for a paper: a file .tex (LaTeX, with booktabs) or .md (Markdown).
-        figures: Write figures for publication into this folder (PDF, SVG, PNG).
-        samples: Bootstrap samples for the 95% intervals.
-        null_samples: Test sets with shuffled orders, to compare with.
-        seed: Random seed of both.
+        table: Write the tables for a paper: a .tex (LaTeX, with booktabs) or .md (Markdown) file.
+        figures: Write publication-ready figures to this folder (PDF, SVG, PNG).
+        samples: Bootstrap samples for the 95% confidence intervals.
+        null_samples: Number of random baselines: copies of the test set with shuffled orders.
+        seed: Random seed for both.
     """
     if not input:
         raise InputError("nothing to analyze: give the files that 'anyorder translate --json FILE' wrote")
@@ -89,5 +90,5 @@ def analyze(
 
 
 analyze.positionals = {  # type: ignore[attr-defined]
-    "input": {"nargs": "*", "type": str, "default": [], "help": "files of trajectories, one system each"}
+    "input": {"nargs": "*", "type": str, "default": [], "help": "trajectory files, one per system"}
 }

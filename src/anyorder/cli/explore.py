@@ -31,20 +31,19 @@ def explore(
 ) -> None:
     """Explore orders in the browser.
 
-    Type a sentence to translate or a text with masks, or take a puzzle; choose orders, watch them fill side by side,
-    and fill positions by hand. The page and its JSON API (/api/docs) are served to this machine only, unless --host
-    says otherwise.
+    Type a sentence to translate or a text with masks, or pick a puzzle, and compare orders side by side. The page and
+    its JSON API (/api/docs) are served only to this machine unless --host says otherwise.
 
     Args:
-        model: A bundled model (de-en, sudoku-4x4), a folder, or a hub id, with hf: before that of a masked language
-            model; several with commas, or given several times.
-        host: The address to listen on. One that other machines can reach needs --token.
+        model: A bundled model (de-en, sudoku-4x4), a folder, or a hub id (hf:ID for a masked language model). Separate
+            several with commas or repeat the option.
+        host: The address to listen on. An address that other machines can reach needs --token.
         port: The port to listen on; 0 picks a free one.
-        threads: Number of CPU threads for the model; all cores if not given.
-        token: Answer only to requests that carry this secret (16 or more letters and digits).
-        queue: Number of requests that may run or wait; further ones are refused.
-        client_connections: Number of connections that one address may hold open.
-        device: Where to run.
+        threads: Number of CPU threads for the model; by default all cores.
+        token: Accept only requests that carry this secret (16 or more letters and digits).
+        queue: Maximum number of requests running or waiting; further ones are refused.
+        client_connections: Maximum number of open connections per client address.
+        device: Device to run on.
     """
     check_number("port", port, at_least=0, at_most=65535)
     check_number("threads", threads, at_least=1, at_most=1024)
@@ -82,8 +81,8 @@ explore.positionals = {  # type: ignore[attr-defined]
         "action": "append",
         "type": str,
         "default": [],
-        "help": "a bundled model (de-en if not given, or multi, sudoku-4x4), a folder, or a hub id (hf:ID for a masked "
-        "language model); several with commas or given again",
+        "help": "a bundled model (de-en, the default, multi or sudoku-4x4), a folder, or a hub id (hf:ID for a masked "
+        "language model); separate several with commas or repeat the option",
     },
     "--token": {
         "nargs": "?",
@@ -91,8 +90,8 @@ explore.positionals = {  # type: ignore[attr-defined]
         "type": str | None,
         "default": None,
         "metavar": "TEXT",
-        "help": "serve only requests with this secret of 16 or more letters and digits; without a text, a new one is "
-        "made and printed as part of the link; 'none' serves everyone",
+        "help": "accept only requests with this secret of 16 or more letters and digits; without a value, a new secret "
+        "is generated and printed as part of the link; 'none' accepts everyone",
     },
 }
 

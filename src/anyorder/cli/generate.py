@@ -31,32 +31,32 @@ def generate(
 ) -> None:
     """Continue a prompt, a file with one prompt per line, or standard input.
 
-    A prompt is followed by as many masks as --length says, and these are filled. A text stops at the first
-    end-of-sequence token that was filled in. A prompt that the model has no room for comes back as it is and never
-    stops the others; if it is the only one, it is an error.
+    --length masks are appended to each prompt and filled. The text ends at the first end-of-sequence token among them.
+    A prompt that is too long for the model is returned unchanged and never stops the others; if it is the only prompt,
+    it is an error.
 
     Args:
         input: A file (plain, .gz, .xz), a prompt, or nothing for standard input.
-        model: A masked language model of Transformers, a folder or a hub id; hf:NAME says that it is one.
-        prompt: The prompt, instead of an input.
-        length: Tokens to generate.
-        order: Which position is filled next; 'anyorder orders' lists the names. auto is the model's learned order, or
-            margin where it has none.
-        schedule: How many positions a step fills: one, a number, cosine:T, threshold:P, and others that
-            'anyorder orders' lists. auto is what the revision was published with; without a revision it is one, or
-            blocks:B in a model with blocks of B positions.
-        revision: Which filled positions are masked again after a step.
-        beam: Hypotheses kept of each text: N (over tokens, in the given order), positions:N (over the positions that
-            the order ranks first), or joint:N (over positions and tokens at once). 1 is greedy.
-        temperature: 0 writes the most likely token; above 0 tokens are sampled.
-        top_p: Sample only from the most likely tokens, as many as have this probability together.
-        trace: Show the text after every step; [ ] was filled rightwards, { } leftwards,
-            old->new was revised.
-        json: Write one trajectory per line to this file (plain, .gz, .xz).
-        seed: For random orders and revisions, and for sampled tokens.
-        device: Where to run.
-        batch_tokens: Tokens that are decoded together; results do not depend on it.
-        strict: Stop with an error at the first prompt that cannot be used as it is.
+        model: A Transformers masked language model: a folder or a hub id, with or without the prefix hf:.
+        prompt: The prompt; use this or the input argument.
+        length: Number of tokens to generate.
+        order: Which position to fill next; 'anyorder orders' lists the names. auto is the model's learned order, or
+            margin if it has none.
+        schedule: How many positions to fill per step: one, a number, cosine:T, threshold:P, and others that
+            'anyorder orders' lists. auto is the schedule published with the revision; without a revision it is one, or
+            blocks:B for a model with blocks of B positions.
+        revision: Which filled positions to mask again after a step; 'anyorder orders' lists the names.
+        beam: Beam size for each text: N (beam over tokens, in the given order), positions:N (over the positions that
+            the order ranks highest), or joint:N (over positions and tokens at once). 1 is greedy.
+        temperature: Sampling temperature; 0 always picks the most likely token.
+        top_p: Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this.
+        trace: Show the text after every step: [ ] marks neighbors filled from left to right, { } from right to left,
+            and old->new a revised token.
+        json: Also write the trajectories to this file, one per line (plain, .gz, .xz).
+        seed: Random seed for orders, revisions and sampled tokens.
+        device: Device to run on.
+        batch_tokens: Tokens to decode per batch; does not affect the results.
+        strict: Stop with an error at the first problematic prompt.
     """
     if prompt is not None and input:
         raise InputError("give --prompt or an input, not both")

@@ -25,33 +25,33 @@ def infill(
     batch_tokens: int | None = None,
     strict: bool = False,
 ) -> None:
-    """Fill the masks of a text, of a file with one text per line, or of standard input.
+    """Fill the masks in a text, in a file with one text per line, or in standard input.
 
-    [MASK], or the model's own mask token, stands for one token each. With a model for puzzles a line may also be a
-    puzzle, a character a cell, 0 where it is empty. A line that cannot be filled (it has no mask and is no puzzle, or
-    the model has no room for it) comes back as it is and never stops the others; a note in the trajectory says so, and
-    at the end standard error names such lines. If a single text is given, it is an error.
+    Each [MASK], or the model's own mask token, stands for one token. With a puzzle model, a line may also be a puzzle,
+    one character per cell, with 0 for an empty cell. A line that cannot be filled (it has no mask and is not a puzzle,
+    or it is too long for the model) is returned unchanged and never stops the others. Its trajectory has a note, and
+    such lines are listed on standard error at the end. If it is the only text, it is an error.
 
     Args:
         input: A file (plain, .gz, .xz), a text with masks, or nothing for standard input.
-        model: A masked language model of Transformers, a folder or a hub id; hf:NAME says that it is one.
-        order: Which position is filled next; 'anyorder orders' lists the names. auto is the model's learned order, or
-            margin where it has none.
-        schedule: How many positions a step fills: one, a number, cosine:T, threshold:P, and others that
-            'anyorder orders' lists. auto is what the revision was published with; without a revision it is one, or
-            blocks:B in a model with blocks of B positions.
-        revision: Which filled positions are masked again after a step.
-        beam: Hypotheses kept of each text: N (over tokens, in the given order), positions:N (over the positions that
-            the order ranks first), or joint:N (over positions and tokens at once). 1 is greedy.
-        temperature: 0 writes the most likely token; above 0 tokens are sampled.
-        top_p: Sample only from the most likely tokens, as many as have this probability together.
-        trace: Show the text after every step; [ ] was filled rightwards, { } leftwards,
-            old->new was revised. A puzzle is shown as a grid: [ ] is what the step wrote, { } what it revised.
-        json: Write one trajectory per line to this file (plain, .gz, .xz).
-        seed: For random orders and revisions, and for sampled tokens.
-        device: Where to run.
-        batch_tokens: Tokens that are decoded together; results do not depend on it.
-        strict: Stop with an error at the first line that cannot be filled as it is.
+        model: A Transformers masked language model: a folder or a hub id, with or without the prefix hf:.
+        order: Which position to fill next; 'anyorder orders' lists the names. auto is the model's learned order, or
+            margin if it has none.
+        schedule: How many positions to fill per step: one, a number, cosine:T, threshold:P, and others that
+            'anyorder orders' lists. auto is the schedule published with the revision; without a revision it is one, or
+            blocks:B for a model with blocks of B positions.
+        revision: Which filled positions to mask again after a step; 'anyorder orders' lists the names.
+        beam: Beam size for each text: N (beam over tokens, in the given order), positions:N (over the positions that
+            the order ranks highest), or joint:N (over positions and tokens at once). 1 is greedy.
+        temperature: Sampling temperature; 0 always picks the most likely token.
+        top_p: Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this.
+        trace: Show the text after every step: [ ] marks neighbors filled from left to right, { } from right to left,
+            and old->new a revised token. A puzzle is shown as a grid: [ ] marks newly filled cells, { } revised ones.
+        json: Also write the trajectories to this file, one per line (plain, .gz, .xz).
+        seed: Random seed for orders, revisions and sampled tokens.
+        device: Device to run on.
+        batch_tokens: Tokens to decode per batch; does not affect the results.
+        strict: Stop with an error at the first problematic line.
     """
     config = DecodingConfig(
         order=order,

@@ -29,26 +29,26 @@ def learn_order(
 ) -> None:
     """Learn the generation order of a trained model.
 
-    It learns on translations (--data, --direction), on puzzles that are generated (--task), or on lines of text with
-    some of their tokens masked (--text). The model stays as it is; a small network learns which position to fill next.
-    Use the result wherever an order is used: 'anyorder evaluate --orders margin,learned:OUT/order'. The same command
-    runs on one CPU, one GPU, or under 'accelerate launch' / 'torchrun' on many. Ctrl-C stops it with a checkpoint.
+    It learns from translation pairs (--data, --direction), from generated puzzles (--task), or from lines of text in
+    which some tokens are masked (--text). The model is frozen; a small policy network learns which position to fill
+    next. Use the result like any other order: 'anyorder evaluate --orders margin,learned:OUT/order'. The same command
+    runs on a CPU, on a GPU, or on many under 'accelerate launch' or 'torchrun'. Ctrl-C saves a checkpoint and stops.
 
     Args:
-        model: The trained model: a bundled one (de-en, sudoku-4x4), a folder, or a hub id; hf:NAME is a masked model of
-            Transformers.
-        out: The folder of the run: order/ (the best in validation), checkpoint-*/ (to resume from), log.jsonl.
+        model: The trained model: a bundled name (de-en, sudoku-4x4), a folder, or a hub id; hf:NAME is a Transformers
+            masked language model.
+        out: The output folder: order/ (the best checkpoint in validation), checkpoint-*/ (to resume from), log.jsonl.
         data: A store made by 'anyorder prepare' with this model's tokenizer, or several.
-        direction: The direction to learn for, such as de-en; several, separated by commas, share one order. 'all' is
-            every direction that the data holds and the model translates.
-        task: Puzzles to learn on, such as sudoku-4x4, for a masked model of Transformers.
-        text: A file to learn on, one text a line, for a masked model of Transformers.
-        mask_share: The share of a text's tokens that is masked; half of them if not given.
-        policy: The network.
-        rl: Algorithm, reward and data.
-        run: How long and how fast to learn.
-        name: Also put the result beside the model under this name, for --order learned:NAME; 'default' makes it the
-            model's own order.
+        direction: The translation direction, such as de-en. Several, separated by commas, share one order; 'all' is
+            every direction that both the data and the model support.
+        task: Puzzles to learn from, such as sudoku-4x4, for a Transformers masked language model.
+        text: A file to learn from, one text per line, for a Transformers masked language model.
+        mask_share: Fraction of each text's tokens to mask; by default half.
+        policy: Policy network.
+        rl: Reinforcement learning: algorithm, reward and data.
+        run: Training schedule and optimizer.
+        name: Also save the result in the model's folder under this name, for --order learned:NAME; 'default' makes it
+            the model's default order.
         resume: Continue the run in 'out' from its last checkpoint, if there is one.
     """
     if task is not None or text is not None:

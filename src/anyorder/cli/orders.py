@@ -7,7 +7,7 @@ from anyorder.progress import Screen
 
 
 def orders() -> None:
-    """List every order, schedule and revision with what it does. A plugin's are listed as well."""
+    """List every order, schedule and revision with a short description, including those of plugins."""
     from anyorder.decoding.revision import REVISIONS
     from anyorder.decoding.schedules import SCHEDULES
     from anyorder.orders import ORDERS

@@ -58,7 +58,7 @@ def make_parser(verb: str, summary: str, function: Callable[..., None], plugins:
     parser.add_function_arguments(function, skip={name.lstrip("-") for name in positionals}, fail_untyped=True)
     if plugins:
         registers = "registers orders, schedules, revisions, rewards or tasks"
-        text = f"your own Python file that {registers}; several with commas or repeated"
+        text = f"your own Python file that {registers}; separate several with commas or repeat the option"
         parser.add_argument("--plugin", type=list[str] | str, default=[], help=text)
     for action in parser._actions:
         if _is_switch(action):

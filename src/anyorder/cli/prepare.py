@@ -30,28 +30,28 @@ def prepare(
 ) -> None:
     """Turn parallel text into a prepared store.
 
-    A corpus is written [NAME=]PATTERN[@LABELS]: % in the pattern stands for the language, LABELS is a file that names
-    the corpus of each line. Several corpora are separated by commas. Files may be plain, .gz or .xz.
+    A corpus is written [NAME=]PATTERN[@LABELS]: % in the pattern stands for the language code, and LABELS is a file
+    that names the corpus of each line. Separate several corpora with commas. Files may be plain, .gz or .xz.
 
     Args:
         languages: Language codes, such as de,en.
         out: The folder to write; it must not exist.
         train: Training corpora, such as news=data/news.%.xz,data/train.%.gz@data/train.corpus.gz.
-        dev: Development set, for validation while training.
+        dev: Development set, for validation during training.
         test: Test set.
-        mono: Monolingual corpora for pretraining; files of different languages need not be aligned, and a language may
-            have several or none.
+        mono: Monolingual corpora for pretraining. Languages need not be aligned, and each may have several files or
+            none.
         splits: Other splits by name, such as {test2014: data/newstest2014.%}.
-        hold_out: New splits made of the last pairs of training corpora, such as selection=news:1000 (what 'train' and
-            'learn-order' choose their checkpoint by); several, separated by commas, may name the same split.
+        hold_out: New splits, held out from the end of training corpora, such as selection=news:1000 (the split on which
+            'train' and 'learn-order' select checkpoints). Separate several with commas; they may share a split.
         vocabulary: Size of the joint vocabulary to learn.
-        vocabulary_alpha: Below 1, rarer languages count for more when it is learned: a language with a share p of the
-            words gets one in proportion to p to this power (XLM: 0.5).
-        tokenizer: Reuse a vocabulary instead of learning one: that of a tokenizer.json, a store or a model (a bundled
-            one, a folder, a hub id).
-        text: How lines become words.
-        filters: Which training pairs are kept.
-        workers: Number of processes; one per core if not given.
+        vocabulary_alpha: Below 1, rarer languages get more weight when the vocabulary is learned: a language with a
+            share p of the words is weighted in proportion to p ** vocabulary_alpha (XLM: 0.5).
+        tokenizer: Reuse the vocabulary of a tokenizer.json, a store or a model (a bundled name, a folder, a hub id)
+            instead of learning one.
+        text: Text normalization.
+        filters: Which training pairs to keep.
+        workers: Number of processes; by default one per core.
     """
     codes = tuple(check_language(code.strip()) for code in languages.split(","))
     if len(set(codes)) != len(codes):

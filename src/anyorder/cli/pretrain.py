@@ -21,16 +21,16 @@ def pretrain(
 ) -> None:
     """Train a masked language model.
 
-    It learns from a store's monolingual text, or from both sides of its training pairs where it has none. Start a
+    It trains on a store's monolingual text, or on both sides of its training pairs if it has none. Initialize a
     translation model from the result with 'anyorder train --init RUN/model'.
 
     Args:
         data: A store made by 'anyorder prepare', or several that share one vocabulary.
-        out: The folder of the run: model/, checkpoint-*/ (to resume from), log.jsonl (curves).
-        transformer: Size of the model.
-        mlm: The objective.
-        run: How long and how fast to train.
-        init: A model to start from (a folder, a bundled name, a hub id).
+        out: The output folder: model/, checkpoint-*/ (to resume from), log.jsonl (training curves).
+        transformer: Model size.
+        mlm: Training objective.
+        run: Training schedule and optimizer.
+        init: A model to initialize from (a folder, a bundled name, a hub id).
         resume: Continue the run in 'out' from its last checkpoint, if there is one.
     """
     show_result(pretrain_model(several(data), out, transformer, mlm, run, init, resume))

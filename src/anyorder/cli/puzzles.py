@@ -11,15 +11,15 @@ from anyorder.tasks import make_task
 def puzzles(task: str, out: Path, solutions: Path, count: int = 1000, seed: int = 1) -> None:
     """Generate puzzles that have exactly one solution.
 
-    One puzzle a line, as 'anyorder evaluate --source' reads them. 'anyorder train-task --run.seed N' trains on the
-    puzzles of the seed 2N and validates on those of 2N + 1: choose another one for a test set.
+    The files have one puzzle per line, as 'anyorder evaluate --source' expects. 'anyorder train-task --run.seed N'
+    trains on the puzzles of seed 2N and validates on those of seed 2N + 1, so use a different seed for a test set.
 
     Args:
-        task: sudoku-4x4, sudoku-9x9, or a task that a plugin registers.
-        out: The file of the puzzles (plain, .gz, .xz), 0 where a cell is empty.
-        solutions: The file of their solutions.
-        count: How many.
-        seed: The same seed gives the same puzzles.
+        task: The kind of puzzle: sudoku-4x4, sudoku-9x9, or a task that a plugin registers.
+        out: Output file for the puzzles (plain, .gz, .xz); 0 marks an empty cell.
+        solutions: Output file for the solutions.
+        count: Number of puzzles.
+        seed: Random seed; the same seed gives the same puzzles.
     """
     check_number("count", count, at_least=1, at_most=10**7)
     check_number("seed", seed, at_least=0, at_most=LARGEST)

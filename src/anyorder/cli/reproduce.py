@@ -42,36 +42,36 @@ def reproduce(
 ) -> None:
     """Reproduce a table of the paper (Jiang & Bansal 2021).
 
-    Learns the orders and decodes the test sets that are missing, keeps what is done, and writes TABLE.md, TABLE.tex and
-    TABLE.json into --out, with the paper's numbers beside ours. The same command again computes nothing; after a kill
-    or Ctrl-C it goes on. Started several times, as on several GPUs, the processes share the work. TABLE is table1,
-    table2, table3, table4, table5, causes or analysis.
+    Writes TABLE.md, TABLE.tex and TABLE.json to --out, with the paper's numbers beside ours. Finished work is never
+    repeated, and an interrupted run continues when you run the command again. If you start it several times, such as
+    once per GPU, the processes share the work. TABLE is table1, table2, table3, table4, table5, causes or analysis.
 
     Args:
-        table: Which table.
-        out: The folder of all results.
-        model: A bundled model, a folder or a hub id; several, separated by commas. Each direction takes the first one
+        table: The table to reproduce.
+        out: The output folder for all results.
+        model: A bundled model, a folder or a hub id; separate several with commas. Each direction uses the first model
             that translates it.
-        data: Folders: prepared stores to learn from, and text files (dev.de, dev.en, test.de, ...) to evaluate on. A
-            store's own splits are used where there are no text files.
-        direction: Directions, such as de-en,en-de; those of the table that the models translate if not given.
-        scale: here learns on --data in minutes; paper takes WMT and XLM from the hub and trains as the paper did.
-        seeds: How often each order is learned.
-        learned: seeds learns the orders; model takes those that lie beside the model, and learns nothing.
-        shared: Learn each order once for all directions of a model that there is a store for.
-        rows: Only these rows of the table, separated by commas; left-to-right always comes along.
-        lengths: How the target's length is found, separated by commas; table:4,gold,candidates:4 if not given.
-        steps: Steps of learning an order, in place of the scale's.
-        baseline: Train an autoregressive model for so many minutes, as one more row (table1, table2).
-        baseline_model: Or take the one in this folder.
-        sentences: Only the first so many sentences of every test set.
-        samples: Resamplings of the significance tests.
-        device: Where to run.
-        batch_tokens: Target tokens that are decoded together; results do not depend on it.
-        datasets: With --scale paper, a data set in place of WMT's, by pair, such as zh-en.
-        xlm: With --scale paper, a model in place of the hub's, by pair.
-        train_steps: With --scale paper, steps of training masked translation.
-        dry_run: Only list the jobs: which are done or under way, and how long the others may take.
+        data: Prepared stores to learn from, and folders of text files (dev.de, dev.en, test.de, ...) to evaluate on.
+            Without text files, a store's own splits are used.
+        direction: Directions, such as de-en,en-de; by default those of the table that the models support.
+        scale: here: learn from --data, in minutes. paper: get WMT and XLM from the hub and train as in the paper.
+        seeds: Number of seeds to learn each order with.
+        learned: seeds: learn the orders. model: use the orders saved with the model, and learn nothing.
+        shared: Learn one order for all directions of a model that have a store, not one per direction.
+        rows: Only these rows of the table, separated by commas; left-to-right is always included.
+        lengths: How to choose the target length, separated by commas; by default table:4,gold,candidates:4, and
+            table:4 alone for analysis.
+        steps: Training steps per learned order; overrides the default of the scale.
+        baseline: Minutes to train an autoregressive baseline, which adds a row (table1, table2).
+        baseline_model: Use the autoregressive baseline in this folder instead of training one.
+        sentences: Use only the first N sentences of every test set.
+        samples: Resamples of the significance tests.
+        device: Device to run on.
+        batch_tokens: Target tokens to decode per batch; does not affect the results.
+        datasets: With --scale paper, data sets to use instead of WMT's, by language pair, such as zh-en.
+        xlm: With --scale paper, models to use instead of the hub's, by language pair.
+        train_steps: With --scale paper, training steps of the masked translation model.
+        dry_run: Only list the jobs: which are done or running, and how long the others may take.
     """
     find_table(table)
     check_number("train_steps", train_steps, at_least=1)
@@ -117,7 +117,7 @@ def reproduce(
 
 
 reproduce.positionals = {  # type: ignore[attr-defined]
-    "table": {"type": str, "choices": list(TABLES), "metavar": "TABLE", "help": "which table"},
+    "table": {"type": str, "choices": list(TABLES), "metavar": "TABLE", "help": "the table to reproduce"},
     "--data": {
         "nargs": "+",
         "default": None,

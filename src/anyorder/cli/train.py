@@ -22,17 +22,17 @@ def train(
 ) -> None:
     """Train an undirected translation model.
 
-    The same command runs on one CPU, one GPU, or under 'accelerate launch' / 'torchrun' on many. Ctrl-C stops it with a
-    checkpoint.
+    The same command runs on a CPU, on a GPU, or on many under 'accelerate launch' or 'torchrun'. Ctrl-C saves a
+    checkpoint and stops.
 
     Args:
         data: A store made by 'anyorder prepare', or several that share one vocabulary, each with two languages.
-        out: The folder of the run: model/ (to translate with), checkpoint-*/ (to resume from), log.jsonl (curves).
-        transformer: Size of the model.
-        masking: The objective and its data.
-        run: How long and how fast to train.
-        directions: The directions to learn, such as de-en, separated by commas; both of every store if not given.
-        init: A model to start from (a folder, a bundled name, a hub id), such as a pretrained one.
+        out: The output folder: model/ (to translate with), checkpoint-*/ (to resume from), log.jsonl (training curves).
+        transformer: Model size.
+        masking: Training objective and data.
+        run: Training schedule and optimizer.
+        directions: Directions to train, such as de-en, separated by commas; by default both directions of every store.
+        init: A model to initialize from, such as a pretrained one (a folder, a bundled name, a hub id).
         resume: Continue the run in 'out' from its last checkpoint, if there is one.
     """
     show_result(train_model(several(data), out, transformer, masking, run, init, resume, directions))

@@ -1,4 +1,4 @@
-"""`anyorder train-task`: a masked model for puzzles, which are generated on the way."""
+"""`anyorder train-task`: train a masked model on generated puzzles."""
 
 from pathlib import Path
 
@@ -19,16 +19,16 @@ def train_task(
 ) -> None:
     """Train a masked model to solve puzzles.
 
-    The puzzles are generated, so there is no data to prepare. The result is a Transformers model (BertForMaskedLM) that
-    'evaluate', 'infill', 'learn-order' and 'explore' take by its folder. The same command runs on one CPU, one GPU, or
-    under 'accelerate launch' / 'torchrun' on many. Ctrl-C stops it with a checkpoint.
+    The puzzles are generated, so there is no data to prepare. The result is a Transformers model (BertForMaskedLM):
+    pass its folder to 'evaluate', 'infill', 'learn-order' or 'explore'. The same command runs on a CPU, on a GPU, or on
+    many under 'accelerate launch' or 'torchrun'. Ctrl-C saves a checkpoint and stops.
 
     Args:
-        task: The puzzles: sudoku-4x4, sudoku-9x9, or a task that a plugin registers.
-        out: The folder of the run: model/, checkpoint-*/ (to resume from), log.jsonl (curves).
-        encoder: Size of the model.
-        fill: The objective's data.
-        run: How long and how fast to train.
+        task: The kind of puzzle: sudoku-4x4, sudoku-9x9, or a task that a plugin registers.
+        out: The output folder: model/, checkpoint-*/ (to resume from), log.jsonl (training curves).
+        encoder: Model size.
+        fill: Training and validation puzzles.
+        run: Training schedule and optimizer.
         resume: Continue the run in 'out' from its last checkpoint, if there is one.
     """
     show_result(library.train_task(task, out, encoder, fill, run, resume))

@@ -34,37 +34,37 @@ def translate(
 ) -> None:
     """Translate a sentence, a file or standard input.
 
-    A line that cannot be translated as it is never stops the others. An empty one gives an empty line; one that the
-    model has no room for is split into sentences, or else clauses, and what does not fit even then is cut off; control
-    characters become spaces, and bytes that are not UTF-8 become U+FFFD. A note in the trajectory says so, and at the
-    end standard error names such lines.
+    A problematic line never stops the others. An empty line gives an empty line. A line that is too long for the model
+    is split into sentences, or else clauses, and whatever still does not fit is truncated. Control characters become
+    spaces, and invalid UTF-8 becomes U+FFFD. The trajectories of such lines have a note, and the lines are listed on
+    standard error at the end.
 
     Args:
         input: A file (plain, .gz, .xz), a sentence, or nothing for standard input.
         model: A bundled model (de-en), a folder, or a hub id.
         direction: Source and target language, such as de-en.
-        order: Which position is filled next; 'anyorder orders' lists the names. auto is the model's learned order, or
-            margin where it has none.
-        schedule: How many positions a step fills: one, a number, steps:T, cosine:T, threshold:P (all whose best token
-            has at least probability P), blocks:B+threshold:P, and others that 'anyorder orders' lists. auto is one, or
-            what the revision was published with.
-        length: How the target's length is found: predicted, candidates:N (the N most likely, re-ranked), table:N (the N
+        order: Which position to fill next; 'anyorder orders' lists the names. auto is the model's learned order, or
+            margin if it has none.
+        schedule: How many positions to fill per step: one, a number, steps:T, cosine:T, threshold:P (all positions
+            whose best token has probability P or more), blocks:B+threshold:P, and others that 'anyorder orders' lists.
+            auto is the schedule published with the revision, or one without a revision.
+        length: How to choose the target length: predicted, candidates:N (the N most likely, re-ranked), table:N (the N
             most frequent, as in the paper), fixed:N (N subwords), or gold (needs --reference).
         reference: Reference translations, one per line, for --length gold.
-        trace: Show the sentence after every step; [ ] was filled rightwards, { } leftwards,
-            old->new was revised.
-        json: Write one trajectory per line to this file (plain, .gz, .xz).
-        seed: For random orders and revisions, and for sampled tokens.
-        device: Where to run.
-        batch_tokens: Target tokens that are decoded together; results do not depend on it.
-        strict: Stop with an error at the first line that cannot be translated as it is.
-        beam: Hypotheses kept of each sentence and length: N (over tokens, in the given order), positions:N (over the
-            positions that the order ranks first), or joint:N (over positions and tokens at once). 1 is greedy.
-        length_penalty: Hypotheses of several lengths are ranked by summed log-probability / length ** length_penalty.
-        revision: Which filled positions are masked again after a step: none, mask-predict:T, refine:T, gibbs:N, p2:T or
+        trace: Show the sentence after every step: [ ] marks neighbors filled from left to right, { } from right to
+            left, and old->new a revised token.
+        json: Also write the trajectories to this file, one per line (plain, .gz, .xz).
+        seed: Random seed for orders, revisions and sampled tokens.
+        device: Device to run on.
+        batch_tokens: Target tokens to decode per batch; does not affect the results.
+        strict: Stop with an error at the first problematic line.
+        beam: Beam size for each sentence and length: N (beam over tokens, in the given order), positions:N (over the
+            positions that the order ranks highest), or joint:N (over positions and tokens at once). 1 is greedy.
+        length_penalty: Hypotheses of different lengths are ranked by total log-probability / length ** length_penalty.
+        revision: Which filled positions to mask again after a step: none, mask-predict:T, refine:T, gibbs:N, p2:T or
             remdm:T.
-        temperature: 0 writes the most likely token; above 0 tokens are sampled.
-        top_p: Sample only from the most likely tokens, as many as have this probability together.
+        temperature: Sampling temperature; 0 always picks the most likely token.
+        top_p: Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this.
     """
     config = DecodingConfig(
         order=order,

@@ -15,14 +15,14 @@ REASONS = ("kept", "empty", "duplicate", "in another split", "too short", "too l
 
 @dataclass(frozen=True)
 class FilterConfig:
-    """Which training pairs are kept; lengths are in subwords, inclusive. Other splits lose only empty lines."""
+    """Which training pairs to keep; lengths are in subwords, inclusive. Other splits lose only empty lines."""
 
     min_length: int = 1
-    """Shortest sentence, either side."""
+    """Minimum length of either side, in subwords."""
     max_length: int = 100
-    """Longest sentence, either side."""
+    """Maximum length of either side, in subwords."""
     max_ratio: float = 0.0
-    """Longer side divided by shorter side; 0 keeps every ratio."""
+    """Maximum length ratio (longer side / shorter side); 0 for no limit."""
 
     def __post_init__(self) -> None:
         check_number("min_length", self.min_length, at_least=0, config=FilterConfig)

@@ -24,14 +24,14 @@ LANGUAGES = tuple(_CODES.split())
 
 @dataclass(frozen=True)
 class TextConfig:
-    """How raw lines become words. A store and a model save it, so that both always read text in the same way."""
+    """How raw lines become words. Stores and models save it, so that they always process text in the same way."""
 
     normalize: bool = True
-    """Normalize punctuation (quotes, dashes, spaces) with Moses' rules before tokenizing."""
+    """Normalize punctuation (quotes, dashes, spaces) with the Moses rules before tokenizing."""
     romanian: Literal["keep", "comma", "plain"] = "keep"
-    """Romanian letters: unchanged, with commas below instead of cedillas, or without any diacritics."""
+    """Romanian letters: unchanged (keep), with commas instead of cedillas (comma), or without diacritics (plain)."""
     lowercase: bool = False
-    """Lowercase letters without accents, as XLM's own models read text."""
+    """Lowercase and strip accents, as XLM's own models expect."""
 
 
 def separator(language: str) -> str:

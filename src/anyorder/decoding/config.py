@@ -20,29 +20,29 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """Everything that decides a trajectory besides the model and the sentence. Names are checked when it is made."""
+    """Everything that determines a trajectory besides the model and the sentence. Names are checked on creation."""
 
     order: str | Order = AUTO
-    """Which position is filled next; auto is the model's learned order, or margin where it has none."""
+    """Which position to fill next; auto is the model's learned order, or margin if it has none."""
     schedule: str | int | Schedule = AUTO
-    """How many positions a step fills: one, a number, cosine:10, threshold:0.9; auto is the schedule that the revision
-    was published with, and one without a revision."""
+    """How many positions to fill per step: one, a number, cosine:10, threshold:0.9; auto is the schedule published with
+    the revision, or one without a revision."""
     revision: str | Revision = "none"
-    """Which filled positions are masked again after a step: none, mask-predict:10, gibbs, refine, p2, remdm."""
+    """Which filled positions to mask again after a step: none, mask-predict:10, gibbs, refine, p2, remdm."""
     length: str = DEFAULT_LENGTH
-    """How the target's length is found: gold, predicted, candidates:N, table:N or fixed:N."""
+    """How to choose the target length: gold, predicted, candidates:N, table:N or fixed:N."""
     seed: int = 1
-    """For random orders and revisions, and for sampled tokens."""
+    """Random seed for orders, revisions and sampled tokens."""
     batch_tokens: int | None = None
-    """Target tokens under way together; results do not depend on it."""
+    """Target tokens to decode per batch; does not affect the results."""
     beam: int | str = 1
-    """Hypotheses kept of each sentence and length: N over tokens, positions:N over positions, or joint:N over both."""
+    """Beam size for each sentence and length: N over tokens, positions:N over positions, or joint:N over both."""
     length_penalty: float = 1.0
-    """Of hypotheses of several lengths, the one with the best summed log-probability / length ** length_penalty."""
+    """Hypotheses of different lengths are ranked by total log-probability / length ** length_penalty."""
     temperature: float = 0.0
-    """0 writes the most likely token; above 0 tokens are sampled, from the model's own distribution at 1."""
+    """Sampling temperature; 0 always picks the most likely token, 1 samples from the model's own distribution."""
     top_p: float = 1.0
-    """Sample only from the most likely tokens, as many as have this probability together."""
+    """Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this."""
 
     def __post_init__(self) -> None:
         check_number("seed", self.seed, at_least=0, at_most=MAX_SEED)
@@ -59,7 +59,7 @@ class DecodingConfig:
         return make_schedule(revision.usual_schedule if self.schedule == AUTO else self.schedule)
 
     def bind(self, model: SavedModel, task: str) -> "BoundDecoding":
-        """The same with a model's own orders found and loaded."""
+        """Resolve the names, and load the model's learned order if it is used."""
         beam, order = make_beam(self.beam), self.order
         if order == AUTO:
             order = JOINT_ORDER if beam.over == "joint" else default_order(model, task)
@@ -79,7 +79,7 @@ class DecodingConfig:
 
 @dataclass(frozen=True)
 class BoundDecoding:
-    """A `DecodingConfig` for one model and direction, names replaced by what they name."""
+    """A `DecodingConfig` bound to one model and direction, with names replaced by objects."""
 
     order: Order
     schedule: Schedule
@@ -90,11 +90,11 @@ class BoundDecoding:
     beam: Beam
     length_penalty: float
     sampler: TokenSampler | None
-    """None: the most likely tokens are written."""
+    """None: always pick the most likely token."""
 
     @property
     def signature(self) -> Signature:
-        """What travels with every trajectory, score and picture."""
+        """The signature recorded with every trajectory, score and figure."""
         schedule, revision = (part.name or type(part).__name__ for part in (self.schedule, self.revision))
         optional: dict[str, Any] = {}
         if self.length_penalty != 1:

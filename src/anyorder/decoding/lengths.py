@@ -1,6 +1,6 @@
 """Length rules: which target lengths are tried for a source (the reference's, predicted ones, those of a table, ...).
 
-Of several lengths the hypothesis with the best mean log-probability is kept.
+Of several lengths, the hypothesis with the best log-probability / length ** length_penalty is kept.
 """
 
 from collections.abc import Sequence

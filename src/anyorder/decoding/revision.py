@@ -43,7 +43,7 @@ class RevisionState:
     changed: Tensor
     """(B, T) bool: true where the last write changed the token."""
     times_complete: Tensor
-    """(B,) int64: after how many steps nothing was masked, this one included."""
+    """(B,) int64: the number of steps, including this one, after which nothing was masked."""
     current_logprobs: Tensor | None = None
     """(B, T) float: the log-probability of each token in this step's forward pass, for revisions that need it."""
 
@@ -75,12 +75,12 @@ class Revision(ABC):
 
     @property
     def usual_schedule(self) -> str:
-        """The schedule that it is published with, for users who choose none."""
+        """The schedule published with it, for users who choose none."""
         return "one"
 
     @abstractmethod
     def last_step(self, length: int) -> int:
-        """The last step after which anything of a canvas of so many positions may be masked again."""
+        """The last step after which any of a canvas's `length` positions may be masked again."""
 
     @abstractmethod
     def remask(self, state: RevisionState) -> Tensor:
@@ -133,7 +133,7 @@ def split_revisions(names: str) -> list[str]:
 
 
 class Iterated(Revision):
-    """A revision with a number of iterations. One ends whenever the canvas is complete."""
+    """A revision with several iterations. An iteration ends whenever the canvas is complete."""
 
     def __init__(self, iterations: int = 10):
         check_count("number of iterations", iterations, at_most=MAX_ITERATIONS)
@@ -149,7 +149,7 @@ class Iterated(Revision):
 
 @register_revision("mask-predict")
 class MaskPredict(Iterated):
-    """After iteration t of T, the n (1 - t/T) of n tokens that were least probable when they were written."""
+    """After iteration t of T, the n (1 - t/T) of n tokens with the lowest probability when they were written."""
 
     def remask(self, state: RevisionState) -> Tensor:
         later = (self.iterations - state.times_complete).clamp(min=0)
@@ -163,7 +163,7 @@ class MaskPredict(Iterated):
 
 @register_revision("p2")
 class PathPlanning(MaskPredict):
-    """As mask-predict, but old tokens are judged by the current forward pass; eta weighs their log-probabilities."""
+    """Like mask-predict, but older tokens are scored by the current forward pass, their log-probability times eta."""
 
     needs_current_logprobs = True
 
@@ -179,7 +179,7 @@ class PathPlanning(MaskPredict):
 
 @register_revision("refine")
 class Refine(Iterated):
-    """All tokens, which the model still sees when it predicts them anew, until nothing changes or T times."""
+    """All tokens, though the model still sees them while predicting again; until nothing changes, at most T times."""
 
     hides_tokens = False
 
@@ -190,7 +190,7 @@ class Refine(Iterated):
 
 @register_revision("gibbs")
 class Gibbs(Iterated):
-    """One token at a time of a complete canvas, in the order in which they were filled; N passes over all of them."""
+    """Once the canvas is complete, one token at a time, in the order they were filled; N passes over all tokens."""
 
     def __init__(self, passes: int = 1):
         check_count("number of passes", passes, at_most=MAX_ITERATIONS)
@@ -207,7 +207,7 @@ class Gibbs(Iterated):
 
 @register_revision("remdm")
 class ReMDM(Revision):
-    """After step t of T, tokens of earlier steps at random: probability min(eta, (1 - (t + 1)/T) / (t/T))."""
+    """After step t of T, tokens of earlier steps at random, with probability min(eta, (1 - (t + 1)/T) / (t/T))."""
 
     def __init__(self, iterations: int = 10, eta: float = 0.1):
         check_count("number of iterations", iterations, at_most=MAX_ITERATIONS)
@@ -234,7 +234,7 @@ class ReMDM(Revision):
 
 @register_revision("remdm-rescale")
 class RescaledReMDM(ReMDM):
-    """As remdm, with probability eta (1 - (t + 1)/T) / (t/T)."""
+    """Like remdm, with probability eta (1 - (t + 1)/T) / (t/T)."""
 
     def probability(self, state: RevisionState, earlier: Tensor, bound: float) -> Tensor | float:
         return self.eta * bound
@@ -242,7 +242,7 @@ class RescaledReMDM(ReMDM):
 
 @register_revision("remdm-conf")
 class ConfidentReMDM(ReMDM):
-    """As remdm, improbable tokens sooner: the bound times the softmax of minus their probabilities when written."""
+    """Like remdm, with probability (1 - (t + 1)/T) / (t/T) times the softmax of -p, p the probability when written."""
 
     def __init__(self, iterations: int = 10):
         super().__init__(iterations)

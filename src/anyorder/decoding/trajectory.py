@@ -1,6 +1,6 @@
-"""The record of one generation, and its one reader and one writer. Everything downstream of decoding takes these.
+"""The record of one generation, and how to read and write it. Everything downstream of decoding uses these records.
 
-A file holds one JSON object a line (plain, .gz or .xz). `tokens` and `steps` are all that someone else's file needs.
+A file has one JSON object per line (plain, .gz or .xz). Files from other programs need only `tokens` and `steps`.
 """
 
 import json
@@ -21,7 +21,7 @@ from anyorder.files.records import is_number, is_unicode
 
 @dataclass(frozen=True)
 class Write:
-    """One token written at one position. A position that was revised has several."""
+    """One token written at one position. A revised position has several writes."""
 
     position: int
     """From 0."""
@@ -47,40 +47,40 @@ def to_writes(
 
 @dataclass(frozen=True, repr=False)
 class Trajectory:
-    """One sentence and how it came about.
+    """One sentence and how it was generated.
 
-    Without revision every position is written once, and `steps` is a permutation (with ties where a step fills several
-    positions). With revision `tokens`, `steps` and `logprobs` are those of the last write, and `writes` holds them all.
+    Without revision, every position is written once, and `steps` is a permutation (with ties if a step fills several
+    positions). With revision, `tokens`, `steps` and `logprobs` are those of the last write; `writes` has all of them.
     """
 
     source: str
-    """What the model was given, as text: a sentence to translate, a text with masks, a prompt; empty if nothing."""
+    """The input text: a sentence to translate, a text with masks, or a prompt; may be empty."""
     text: str
-    """The finished text, as a reader expects it."""
+    """The finished text, detokenized."""
     tokens: list[str]
-    """The tokens that were filled in; `@@` where a word goes on."""
+    """The tokens that were filled in, ending in `@@` if the word continues."""
     steps: list[int]
-    """The step, from 1, at which each was filled."""
+    """The step, from 1, at which each token was filled in."""
     logprobs: list[float]
-    """The model's log-probability of each token when it was filled; empty where nobody recorded it."""
+    """The model's log-probability of each token when it was filled in; empty if not recorded."""
     order: str
     """The name of the order."""
     length: int
-    """Number of tokens that were filled."""
+    """Number of tokens that were filled in."""
     signature: str
-    """How it was made; `Signature.parse` reads it."""
+    """The decoding settings; `Signature.parse` reads it."""
     model: str = ""
     """The name of the model."""
     task: str = ""
-    """What the model was asked to do: a direction such as `de-en`, `infill` or `generate`."""
+    """The task: a direction such as `de-en`, `infill`, `generate`, or the name of a puzzle task."""
     canvas: list[str | None] | None = None
-    """The tokens that were given, None where the canvas was masked. None if all of it was masked."""
+    """The given tokens, with None at masked positions. None if the whole canvas was masked."""
     writes: list[Write] | None = None
-    """Every write in the order in which it was made, if positions were revised."""
+    """All writes in chronological order, if positions were revised."""
     note: str = ""
-    """Why the source was not used as it is, such as `source split into 3 parts`; empty where it was."""
+    """How the source was changed, such as `source split into 3 parts`; empty if it was used unchanged."""
     forwards: int = 0
-    """Forward passes of the model in which it was under way: as many as the last step if nothing else is said."""
+    """Number of forward passes that decoding it took; by default the number of the last step."""
 
     def __post_init__(self) -> None:
         if not self.forwards:
@@ -88,12 +88,12 @@ class Trajectory:
 
     @property
     def mean_logprob(self) -> float:
-        """NaN where log-probabilities were not recorded."""
+        """NaN if log-probabilities were not recorded."""
         return sum(self.logprobs) / len(self.logprobs) if self.logprobs else math.nan
 
     @property
     def permutation(self) -> list[int]:
-        """Indices into `tokens` in the order in which they were filled, from the left within one step."""
+        """Indices into `tokens` in the order in which they were filled in, from left to right within a step."""
         return sorted(range(self.length), key=lambda i: (self.steps[i], i))
 
     @property
@@ -112,7 +112,7 @@ class Trajectory:
         return f"Trajectory({self.text!r}, order={self.order!r}, length={self.length}, steps={self.steps})"
 
     def to_json(self) -> str:
-        """One line."""
+        """One line of JSON."""
         record = {name: getattr(self, name) for name in _ALWAYS}
         if self.canvas is not None:
             record |= {"canvas": self.canvas, "positions": self.positions}
@@ -126,7 +126,7 @@ class Trajectory:
 
     @classmethod
     def from_json(cls, line: str) -> "Trajectory":
-        """The inverse of `to_json`. `tokens` and `steps` are required; the rest is taken if it is there."""
+        """The inverse of `to_json`. `tokens` and `steps` are required, all other fields are optional."""
         return _parse(line)
 
 
@@ -135,7 +135,7 @@ _TEXT = ("source", "text", "order", "signature", "model", "task", "note")
 
 
 def read_trajectories(file: Path) -> Iterator[Trajectory]:
-    """The trajectories of a file, one a line; an `InputError` names the line that is not one."""
+    """The trajectories in a file, one per line; an `InputError` names the first invalid line."""
     empty = True
     for number, line in enumerate(read_lines(file), start=1):
         empty = False
@@ -149,13 +149,13 @@ def read_trajectories(file: Path) -> Iterator[Trajectory]:
 
 @contextmanager
 def trajectory_writer(file: Path, keep_on: tuple[type[BaseException], ...] = ()) -> Iterator["TrajectoryWriter"]:
-    """A writer into a file that appears when the block ends well; see `atomic_file`."""
+    """A writer to a file that appears only if the block succeeds; see `atomic_file`."""
     with atomic_file(file, keep_on) as stream:
         yield TrajectoryWriter(stream)
 
 
 class TrajectoryWriter:
-    """Writes one trajectory a line."""
+    """Writes one trajectory per line."""
 
     def __init__(self, stream: IO[str]):
         self._stream = stream
@@ -171,7 +171,7 @@ def write_trajectories(file: Path, trajectories: Iterable[Trajectory]) -> None:
 
 
 def read_systems(files: Sequence[Path]) -> dict[str, list[Trajectory]]:
-    """One system a file, called by the file's name; with its folder's where two files have the same."""
+    """One system per file, named after the file, and after its folder too if two files have the same name."""
     names = [re.sub(r"(\.jsonl?)?(\.gz|\.xz)?$", "", file.name) for file in files]
     if len(set(names)) < len(names):
         names = [f"{file.absolute().parent.name}/{name}" for file, name in zip(files, names, strict=True)]
@@ -184,9 +184,9 @@ def read_systems(files: Sequence[Path]) -> dict[str, list[Trajectory]]:
 
 
 def check_systems(systems: Mapping[str, Sequence[Trajectory]], references: Sequence[str] | None = None) -> int:
-    """How many sentences there are; an `InputError` if the systems are not about the same ones.
+    """The number of sentences; an `InputError` if the systems did not decode the same ones.
 
-    A trajectory without a source may be of any sentence.
+    A trajectory without a source matches any sentence.
     """
     if not systems:
         raise InputError("no system is given")
@@ -208,7 +208,7 @@ def check_systems(systems: Mapping[str, Sequence[Trajectory]], references: Seque
 
 
 def _parse(line: str) -> Trajectory:
-    """A trajectory from a line of JSON, every field checked."""
+    """A trajectory from a line of JSON, with every field checked."""
     try:
         record = json.loads(line)
     except ValueError as error:

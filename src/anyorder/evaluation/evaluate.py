@@ -34,7 +34,7 @@ from anyorder.evaluation.systems import (
 
 @dataclass(frozen=True)
 class Difference:
-    """A system's BLEU less a baseline's, with a 95% interval (percentiles of paired bootstrap samples)."""
+    """A system's BLEU minus a baseline's, with a 95% interval (percentiles of paired bootstrap samples)."""
 
     bleu: float
     low: float
@@ -43,33 +43,33 @@ class Difference:
 
 @dataclass(frozen=True)
 class Score:
-    """One system on the sentences within one length limit."""
+    """The scores of one system on the sentences within one length limit."""
 
     system: str
-    """The name of the system; for orders that were decoded for the evaluation, the order's."""
+    """The name of the system, such as an order."""
     order: str
     max_length: int | None
-    """At most so many subwords on both sides; None: all sentences."""
+    """Maximum number of subwords on both sides; None for all sentences."""
     sentences: int
     bleu: float
     chrf: float
     p_values: dict[str, float] = field(default_factory=dict)
-    """Two-sided, against each baseline, by its name; not against itself. Empty if there are too few sentences."""
+    """Two-sided p-values against each other baseline, by name. Empty if there are too few sentences."""
     p_values_holm: dict[str, float] = field(default_factory=dict)
     """The same after Holm's correction for comparing with several baselines."""
     differences: dict[str, Difference] = field(default_factory=dict)
-    """From each baseline, by its name."""
+    """Differences from each baseline, by name."""
     schedule: str = ""
-    """How many positions a step filled, by name; empty if nobody recorded it."""
+    """The name of the schedule; empty if not recorded."""
     revision: str = ""
-    """Which positions were masked again, by name; empty if nobody recorded it."""
+    """The name of the revision; empty if not recorded."""
     forwards: float = 0.0
-    """Mean forward passes of the model per sentence: those of the hypothesis that was kept."""
+    """Mean number of forward passes per sentence, for the hypothesis that was kept."""
     seconds: float | None = None
-    """Time spent decoding these sentences; None if the trajectories were given."""
+    """Time spent decoding these sentences; None for existing trajectories."""
 
     def rounded(self, digits: int) -> "Score":
-        """With BLEU, chrF, the differences in BLEU and the forward passes rounded."""
+        """The same with BLEU, chrF, differences in BLEU and forward passes rounded."""
         differences = {
             name: Difference(*(round(value, digits) for value in (one.bleu, one.low, one.high)))
             for name, one in self.differences.items()
@@ -85,22 +85,22 @@ class Evaluation:
     signature: str
     """`Signature.parse` reads it."""
     direction: str
-    """The task that the trajectories record; empty if they record none."""
+    """The task recorded in the trajectories; empty if there is none."""
     rows: list[Score]
     notes: list[str] = field(default_factory=list)
-    """What a reader of the table should know, one sentence each."""
+    """Notes for readers of the table, one sentence each."""
     lines: list[LineNote] = field(default_factory=list)
-    """The lines of the test set that were left out or not translated as they are."""
+    """The lines of the test set that were left out or changed before translation."""
 
     def as_json(self) -> dict[str, Any]:
-        """Everything but the time it took: the same evaluation gives the same record."""
+        """Everything except timings, so that the same evaluation gives the same record."""
         record = asdict(self)
         for row in record["rows"]:
             del row["seconds"]
         return record
 
     def timings(self) -> dict[str, Any]:
-        """The time that decoding took, row by row."""
+        """The decoding time of every row."""
         names = ("system", "max_length", "sentences", "seconds")
         rows = [{name: getattr(row, name) for name in names} for row in self.rows]
         return {"signature": self.signature, "direction": self.direction, "rows": rows}
@@ -121,15 +121,15 @@ def evaluate(
     100.0
 
     Args:
-        systems: Trajectories by the name of their system, or those of a single system.
+        systems: Trajectories by system name, or the trajectories of a single system.
         references: One plain reference per sentence. With several references per sentence, a list of such lists:
             `[[first of sentence 1, first of sentence 2, ...], [second of sentence 1, ...]]`, as sacreBLEU takes them.
-        tokenize: The tokenizer of sacreBLEU that BLEU uses (`13a`, `zh`, `char`, `intl`, `none`, ...), or a `Scorer`.
-            If not given, `zh` for trajectories that say that they are into Chinese, else `13a`.
-        against: Names of the systems that p-values compare with; the first system if none is named.
+        tokenize: The sacreBLEU tokenizer for BLEU (`13a`, `zh`, `char`, `intl`, `none`, ...), or a `Scorer`. By default
+            `zh` if the trajectories' target language is Chinese, else `13a`.
+        against: Names of the baseline systems for the p-values; by default the first system.
         test: `randomization` (paired approximate randomization) or `bootstrap` (paired bootstrap resampling), both
             two-sided. Fewer than 10 sentences are not tested, and a note says so.
-        samples: Resamplings of the test and of the intervals, 20 to 1,000,000.
+        samples: Resamples for the test and the intervals, 20 to 1,000,000.
     """
     systems = name_systems(systems)
     sets = reference_sets(references)
@@ -180,7 +180,7 @@ def with_test(signature: Signature, test: Test, samples: int, baselines: Sequenc
 
 
 def check_against(against: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The baselines, the first system if none is named; an `InputError` for one that is not a system."""
+    """The baselines, by default the first system; an `InputError` for one that is not a system."""
     for name in against:
         if name not in names:
             raise InputError(f"'{name}': is not one of the systems ({', '.join(names)})", "against")

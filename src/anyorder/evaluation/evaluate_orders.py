@@ -35,9 +35,9 @@ HEURISTIC_ORDERS = (
     "max-prob",
     "margin",
 )
-"""The orders of an evaluation that names none."""
+"""The default orders of an evaluation."""
 DIGITS = 4
-"""Scores of fresh trajectories are rounded to so many digits."""
+"""Digits that scores of newly decoded trajectories are rounded to."""
 
 
 def evaluate_orders(
@@ -60,31 +60,31 @@ def evaluate_orders(
 ) -> Evaluation:
     """Decode a test set in several orders, with one or several schedules and revisions, and score each system.
 
-    A limit selects the pairs with at most so many subwords on both sides. A sentence is decoded once, however many
-    limits it is within. Pairs with an empty side are left out. A source that the model has no room for is split, see
-    `Translator.translate`; with the length rule `gold` each part gets a share of the reference's length, as far as
-    there is room. `Evaluation.lines` names all of these.
+    A limit selects the pairs with at most that many subwords on both sides. Every sentence is decoded only once. Pairs
+    with an empty side are left out. A source that is too long for the model is split, see `Translator.translate`; with
+    the length rule `gold`, each part gets a share of the reference's length, as far as it fits. `Evaluation.lines`
+    lists all these cases.
 
     Args:
         translator: The model; see `anyorder.load`.
         sources: Plain sentences to translate.
-        references: One plain reference per source, or several lists of them; see `evaluate`. The first list gives the
-            gold lengths and is the one that length limits look at.
+        references: One plain reference per source, or several lists of them; see `evaluate`. Gold lengths and length
+            limits use the first list.
         direction: Source and target language, such as `de-en`.
-        orders: The orders to compare; all heuristic ones, and the model's learned one, if not given.
+        orders: The orders to compare; by default all heuristic orders and the model's learned order.
         max_lengths: Length limits in subwords; None for no limit.
-        config: Schedule, revision, length rule (gold if not given), seed and so on; its order does not matter.
-        tokenize: `moses` (multi-bleu.perl on Moses words, subwords joined), a tokenizer of sacreBLEU, or a `Scorer`;
-            `zh` into Chinese and `moses` into other languages if not given.
-        against: Systems that p-values compare with, called by their orders; the first one if none is named.
+        config: Schedule, revision, length rule (gold if no config is given), seed and so on; its order is ignored.
+        tokenize: `moses` (multi-bleu.perl on Moses tokens, subwords joined), a sacreBLEU tokenizer, or a `Scorer`; by
+            default `zh` into Chinese and `moses` into other languages.
+        against: Baseline systems for the p-values, named by their orders; by default the first one.
         test: See `evaluate`.
         samples: See `evaluate`.
-        names: What messages call sources and references, such as files.
-        strict: Whether a pair that is left out or not translated as it is is an `InputError`.
-        on_progress: Called with the number of sentences that were decoded since the last call.
-        schedules: Schedules to compare, each with every order; the config's if not given. Of several, the name of a
-            system is `margin threshold:0.9`.
-        revisions: Revisions to compare, likewise: `margin one mask-predict:10`.
+        names: Names of sources and references in messages, such as file names.
+        strict: Whether to raise an `InputError` for a pair that would be left out or changed.
+        on_progress: Called with the number of sentences decoded since the last call.
+        schedules: Schedules to compare, each with every order; by default the config's. With several, systems have
+            names such as `margin threshold:0.9`.
+        revisions: Revisions to compare, likewise, with names such as `margin one mask-predict:10`.
     """
     sets = reference_sets(references)
     for one in sets:
@@ -125,7 +125,7 @@ def evaluate_orders(
 
 
 def default_orders(translator: Translator, direction: str) -> list[str]:
-    """All heuristic orders, and the model's learned one if it has one for this direction."""
+    """All heuristic orders, and the model's learned order if it has one for this direction."""
     learned = ["learned"] if default_order(translator.model, direction) == "learned" else []
     return [*HEURISTIC_ORDERS, *learned]
 

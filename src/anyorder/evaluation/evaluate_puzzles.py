@@ -27,7 +27,7 @@ from anyorder.tasks.encoder import TASK_KEY
 from anyorder.tasks.puzzles import PuzzleSet
 
 PUZZLE_ORDERS = ("uniform", "left-to-right", "right-to-left", "entropy", "max-prob", "margin")
-"""The orders of an evaluation that names none."""
+"""The default orders of an evaluation."""
 
 
 def evaluate_puzzles(
@@ -43,18 +43,18 @@ def evaluate_puzzles(
     schedules: Sequence[str | int | Schedule] | None = None,
     revisions: Sequence[str | Revision] | None = None,
 ) -> AccuracyEvaluation:
-    """Solve puzzles in several orders and count those that are entirely right.
+    """Solve puzzles in several orders and score how many are solved entirely.
 
     Args:
         filler: The model; see `anyorder.load`.
         task: The rules.
         puzzles: See `read_puzzles`.
-        orders: The orders to compare; some heuristic ones, and the model's learned one, if not given.
-        config: Schedule, revision, beam and seed; its order and its length rule do not matter.
-        against: Orders that p-values compare with; the first one if none is named.
+        orders: The orders to compare; by default some heuristic orders and the model's learned order.
+        config: Schedule, revision, beam and seed; its order and length rule are ignored.
+        against: Baseline orders for the p-values; by default the first one.
         test: See `evaluate`.
         samples: See `evaluate`.
-        on_progress: Called with the number of puzzles that were solved since the last call.
+        on_progress: Called with the number of puzzles finished since the last call.
         schedules: Schedules to compare, each with every order; see `evaluate_orders`.
         revisions: Revisions to compare, likewise.
     """
@@ -75,7 +75,7 @@ def evaluate_puzzles(
 
 
 def default_puzzle_orders(filler: Filler) -> list[str]:
-    """Some heuristic orders, and the model's learned one if it has one."""
+    """Some heuristic orders, and the model's learned order if it has one."""
     learned = ["learned"] if default_order(filler.model, INFILL) == "learned" else []
     return [*PUZZLE_ORDERS, *learned]
 
@@ -87,7 +87,7 @@ def solve_puzzles(
     config: DecodingConfig,
     on_progress: Callable[[int], None] = lambda puzzles: None,
 ) -> list[Trajectory]:
-    """One trajectory a puzzle; its source is the puzzle as a line, and its text the answer."""
+    """One trajectory per puzzle; its source is the puzzle as a line, and its text is the answer."""
     texts = (masked_text(task, row) for row in puzzles.puzzles)
     filled = filler.stream(texts, config, on_progress=on_progress)
     return [
@@ -105,16 +105,16 @@ def stream_puzzles(
     source_name: str = "input",
     strict: bool = False,
 ) -> Iterator[Trajectory]:
-    """Solve any number of puzzles, one a line, in bounded memory. A line that is none is a text with masks.
+    """Solve any number of puzzles, one per line, in bounded memory. Any other line is a text with masks.
 
     Args:
         filler: The model.
-        task: What the lines are puzzles of.
+        task: The rules of the puzzles.
         lines: See `PuzzleTask.read`.
         config: How to decode.
-        on_progress: Called with the number of lines that were finished.
-        source_name: What messages call the lines, such as a file.
-        strict: Whether a line that cannot be filled is an `InputError`; otherwise its trajectory has a note.
+        on_progress: Called with the number of finished lines.
+        source_name: Name of the lines in messages, such as a file name.
+        strict: Whether to raise an `InputError` for a line that cannot be filled; otherwise its trajectory has a note.
     """
 
     def read(line: str) -> tuple[str, str | None]:
@@ -137,7 +137,7 @@ def masked_text(task: PuzzleTask, puzzle: np.ndarray) -> str:
 
 
 def task_of(filler: Filler, name: str | None = None) -> PuzzleTask:
-    """The task of that name, or else the one that the model was trained for; an `InputError` if it cannot solve it."""
+    """The task of that name, or else the one that the model was trained on; an `InputError` if it cannot solve it."""
     name = name or getattr(filler.model.network.config, TASK_KEY, None)
     if not name:
         model = filler.model.name

@@ -26,14 +26,14 @@ class TransformerConfig:
     num_layers: int = 6
     """Number of Transformer layers."""
     num_heads: int = 8
-    """Attention heads; must divide the hidden size."""
+    """Number of attention heads; must divide the hidden size."""
     max_positions: int = 256
-    """Longest sentence, delimiters included."""
+    """Maximum sentence length, including delimiters."""
     dropout: float = 0.1
-    """Dropout on embeddings and on every sublayer's output while training."""
+    """Dropout on embeddings and on every sublayer's output."""
     source_sees_target: bool = False
-    """True is XLM's attention: everything sees everything. False keeps the source from attending to the target, so that
-    decoding computes it once per sentence instead of once per step."""
+    """True: full attention, as in XLM. False: the source does not attend to the target, so decoding computes the source
+    once per sentence instead of once per step."""
 
     def __post_init__(self) -> None:
         for name, largest in (("hidden_size", 65_536), ("num_layers", 1024), ("num_heads", 65_536)):

@@ -34,7 +34,7 @@ class MaxProb(Confidence):
 
 @register_order("margin")
 class Margin(Confidence):
-    """Where the best token is furthest ahead of the second best, in probability."""
+    """Where the probability margin between the best and the second-best token is largest."""
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
         words = state.allowed.restrict(logits)
@@ -46,7 +46,7 @@ class Margin(Confidence):
 
 @register_order("entropy")
 class Entropy(Confidence):
-    """Where the distribution has the least entropy."""
+    """Where the predicted distribution has the lowest entropy."""
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
         return -entropy(logits)
@@ -54,7 +54,7 @@ class Entropy(Confidence):
 
 @register_order("least-to-most")
 class LeastToMost(Confidence):
-    """Where the token that stands there now, the mask, is least likely (paper, section 4.2)."""
+    """Where the mask token is least likely (paper, section 4.2)."""
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
         return log_total(logits) - logits[:, state.mask_token]
@@ -62,7 +62,7 @@ class LeastToMost(Confidence):
 
 @register_order("easy-first")
 class EasyFirst(Confidence):
-    """logp * (-log p(mask)) + negent * (-H): unlikely masks where the model is confident (paper, section 4.2)."""
+    """Where logp * (-log p(mask)) + negent * (-entropy) is highest (paper, section 4.2)."""
 
     def __init__(self, logp: float = 1.0, negent: float = 1.0):
         self.logp = logp

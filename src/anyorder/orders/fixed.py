@@ -26,9 +26,9 @@ class RightToLeft(Order):
 
 @register_order("outer-in")
 class OuterIn(Order):
-    """The leftmost `stride` positions, the rightmost `stride`, the next ones from the left, and so on inwards.
+    """The leftmost `stride` positions, the rightmost `stride`, the next ones from the left, and so on inward.
 
-    Blocks from the right are filled from the end backwards (paper, section 5.1).
+    Blocks on the right are filled backwards, from the end (paper, section 5.1).
     """
 
     def __init__(self, stride: float = 1):
@@ -47,7 +47,7 @@ class OuterIn(Order):
 
 @register_order("uniform")
 class Uniform(Order):
-    """Any order as likely as any other; the same one for the same sentence, length and seed."""
+    """A uniformly random order; the same sentence, length and seed always give the same order."""
 
     def scores(self, state: State) -> Tensor:
         return hash_uniform(state.keys, state.positions)
@@ -55,7 +55,7 @@ class Uniform(Order):
 
 @register_order("dilated")
 class Dilated(Order):
-    """A grid over the sequence of n positions that gets finer: every (n / base)-th, (n / base^2)-th, ... position."""
+    """Increasingly fine grids over n positions: every (n / base)-th position, every (n / base^2)-th, and so on."""
 
     def __init__(self, base: float = 2):
         check_count("base", base, at_least=2)

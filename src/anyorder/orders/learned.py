@@ -1,8 +1,8 @@
-"""Orders that were learned: a policy network scores the masked positions (paper, section 3.2).
+"""Learned orders: a policy network scores the masked positions (paper, section 3.2).
 
 `hidden` is the paper's policy: two layers on the model's last hidden state. `features` also sees the model's confidence
 at each position and what is filled around it, and starts from a heuristic order. `confidence` sees only these features,
-and `linear` weighs them without a network; both know no words and no language, so they work with any model.
+and `linear` is a weighted sum of them; both ignore words and language, so they work with any model.
 """
 
 from torch import Tensor
@@ -45,7 +45,7 @@ class LearnedOrder(Order):
 
 @register_order("learned")
 class UnboundLearnedOrder(Order):
-    """What a policy ranks first: the model's own, `learned:NAME`, `learned:PATH` or a bundled `learned:MODEL/NAME`."""
+    """Ranked by a policy: the model's own, or `learned:NAME`, `learned:PATH`, or a bundled `learned:MODEL/NAME`."""
 
     needs = "both"  # until it is bound: then what its kind needs
 

@@ -32,20 +32,20 @@ _SCALES = {"best": 0.3, "entropy": 0.2, "mask": 0.1, "lead": 0.3}
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """What the policy network looks at, and how large it is."""
+    """The inputs and the size of the policy network."""
 
     kind: Literal["hidden", "features", "confidence", "linear"] = "features"
-    """hidden: the model's last hidden state (the paper). features: also the model's confidence at each position and
-    what is filled around it. confidence: only these features, so that the order works with any model and language.
-    linear: these features without a network, one weight each."""
+    """Inputs of the policy. hidden: the model's last hidden state (the paper). features: also the model's confidence at
+    each position and what is filled around it. confidence: only these features, so the order works with any model and
+    language. linear: a weighted sum of these features, without a network."""
     size: int = 0
-    """Units of the network; 0 takes the model's hidden size, for confidence 128."""
+    """Hidden size of the network; 0 means the model's hidden size, or 128 for confidence."""
     attention: int = 0
-    """Layers in which the masked positions of a sentence attend to each other."""
+    """Number of attention layers among the masked positions of a sentence."""
     start: Literal["none", "margin", "max-prob", "entropy", "least-to-most", "easy-first"] = "margin"
-    """The heuristic order that all kinds but `hidden` start from."""
+    """The heuristic order to initialize from (all kinds except hidden)."""
     init_scale: float = 4.0
-    """Initial scores are that order's, times this."""
+    """Factor for that order's scores at initialization."""
 
     def __post_init__(self) -> None:
         for name, largest in (("size", 65_536), ("attention", 64), ("init_scale", 1e6)):

@@ -31,16 +31,16 @@ TASK_KEY = "anyorder_task"
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """Size of a model for puzzles."""
+    """Size of a puzzle model."""
 
     hidden_size: int = 256
     """Size of the hidden states."""
     num_layers: int = 8
-    """Transformer layers."""
+    """Number of Transformer layers."""
     num_heads: int = 8
-    """Attention heads."""
+    """Number of attention heads; must divide the hidden size."""
     dropout: float = 0.0
-    """Dropout of hidden states and attention; puzzles are generated, so there is little to overfit."""
+    """Dropout on hidden states and attention; with generated puzzles, overfitting is rare."""
 
     def __post_init__(self) -> None:
         check_number("hidden_size", self.hidden_size, at_least=1, at_most=65_536, config=EncoderConfig)

@@ -17,39 +17,39 @@ class TrainConfig:
     """How long and how fast to train."""
 
     steps: int | None = None
-    """Stop after so many steps."""
+    """Number of training steps."""
     minutes: float | None = None
-    """Stop after so many minutes, the last validation included; the learning rate then follows the clock."""
+    """Training time in minutes, including the last validation; the learning rate then follows the clock."""
     batches_per_step: int = 1
-    """Batches whose gradients make one step, over all processes together."""
+    """Batches per optimizer step, over all processes together."""
     learning_rate: float = 1e-3
     """Peak learning rate of AdamW."""
     warmup: int = 1000
     """Steps of linear warm-up."""
     decay_from: float = 0.5
-    """The share of the run after which the rate falls linearly to zero."""
+    """Fraction of the run after which the learning rate decays linearly to zero."""
     weight_decay: float = 0.01
-    """Decoupled weight decay on matrices."""
+    """Decoupled weight decay, applied to matrices only."""
     max_grad_norm: float = 1.0
-    """Gradients with a larger norm are scaled down to it; 0 for no limit."""
+    """Clip gradients to this norm; 0 for no clipping."""
     ema: float = 0.999
-    """Decay of the averaged weights that are validated and saved; 0 for none."""
+    """Decay of the weight average that is validated and saved; 0 for no averaging."""
     log_every: int = 50
-    """Steps between entries in the log."""
+    """Steps between log entries."""
     validate_every: int = 2000
-    """Steps between validations; 0 for the end only."""
+    """Steps between validations; 0 validates only at the end."""
     patience: int = 0
-    """Stop after so many validations without a better one; 0 never does."""
+    """Stop after this many validations without improvement; 0 never stops early."""
     save_every: int = 1000
-    """Steps between checkpoints; 0 for the end only."""
+    """Steps between checkpoints; 0 saves only at the end."""
     seed: int = 1
-    """Seed of everything random."""
+    """Random seed."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
+    """Device to train on."""
     compile: Literal["auto", "yes", "no"] = "auto"
-    """torch.compile; auto does so on CUDA."""
+    """Whether to use torch.compile; auto uses it on CUDA."""
     track: Literal["none", "tensorboard", "wandb"] = "none"
-    """Where to send the curves besides log.jsonl."""
+    """Where to log the training curves in addition to log.jsonl."""
 
     def __post_init__(self) -> None:
         config = type(self)
@@ -90,14 +90,13 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class TextTrainConfig(TrainConfig):
-    """How long and how fast to train, on batches of so many tokens."""
+    """How long and how fast to train, with batches measured in tokens."""
 
     batch_tokens: int | None = None
-    """Tokens in a batch, source, target and delimiters counted; chosen by the device if not given: 32,768 on CUDA,
-    2,048 on the CPU."""
+    """Tokens per batch, counting source, target and delimiters; by default 32,768 on CUDA and 2,048 on the CPU."""
     deepnorm: DeepNorm = "auto"
-    """Start a deep model near the identity and train the last matrix of every sublayer more slowly (DeepNorm, Wang et
-    al. 2022), so that it does not diverge; auto does so for more than 8 layers."""
+    """Keep deep models from diverging: initialize near the identity and train the last matrix of every sublayer more
+    slowly (DeepNorm, Wang et al. 2022). auto does so for more than 8 layers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,14 +104,14 @@ class TextTrainConfig(TrainConfig):
 
 
 def choose_by_device(value: int | None, device: torch.device, cuda: int, cpu: int) -> int:
-    """What the user set, or else a size that fits the device."""
+    """The given value, or else a default for the device."""
     if value is not None:
         return value
     return cuda if device.type == "cuda" else cpu
 
 
 def split_directions(directions: str | Sequence[str]) -> list[str]:
-    """Directions that were given as a list, or as text separated by commas.
+    """Directions from a list, or from text separated by commas.
 
     >>> split_directions("de-en, en-de")
     ['de-en', 'en-de']

@@ -36,11 +36,11 @@ class FillConfig:
     """What the model learns from."""
 
     puzzles: int = 20_000
-    """Puzzles that are generated before training. Each comes again and again, changed by the task's symmetries."""
+    """Puzzles to generate before training; they are reused, augmented by the task's symmetries."""
     validation_puzzles: int = 200
-    """Puzzles that validation solves; none of them is trained on. 0 leaves validation out."""
+    """Validation puzzles, generated with another seed; 0 skips validation."""
     validation_orders: str = "uniform,margin"
-    """Orders in which validation solves them; the last one chooses the best model."""
+    """Orders to validate with; the last one selects the best model."""
 
     def __post_init__(self) -> None:
         check_number("puzzles", self.puzzles, at_least=1, at_most=10**8, config=FillConfig)

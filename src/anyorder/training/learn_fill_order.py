@@ -1,4 +1,4 @@
-"""Learn an order of a masked model without a source, on puzzles or on text. Knows no flag."""
+"""Learn an order for a masked language model, from puzzles or from text. Knows no flag."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,11 +26,11 @@ from anyorder.training.rewards import TextReward
 from anyorder.training.run_folder import check_run_folder
 
 MASK_SHARE = 0.5
-"""Of the tokens of a text."""
+"""Default fraction of a text's tokens to mask."""
 PUZZLES = 20_000
-"""Different puzzles to learn from."""
+"""Number of different puzzles to learn from."""
 SENTENCES, VALIDATION_SENTENCES = (512, 32), (1000, 200)
-"""Canvases of a step and of a validation if the config does not say, on CUDA and on the CPU; canvases are short."""
+"""Default number of canvases per step and per validation, on CUDA and on the CPU; canvases are short."""
 
 
 def learn_fill_order(
@@ -46,21 +46,21 @@ def learn_fill_order(
     name: str | None = None,
     resume: bool = False,
 ) -> LearnOrderResult:
-    """Learn the order in which a masked model fills puzzles or text, by reinforcement. The model stays as it is.
+    """Learn the order in which a frozen masked model fills puzzles or text, by reinforcement learning.
 
     Args:
-        model: A masked model of Transformers: a bundled name, a folder, a hub id, or a loaded model.
-        out: The folder of the run: order/ (the best in validation), `checkpoint-*/` (to resume from), log.jsonl.
-        task: The puzzles to learn on, such as `sudoku-4x4`; they are generated.
-        text: Instead of a task, texts: a file with one a line, or a list. Some of their tokens are masked.
-        mask_share: The share of a text's tokens that is masked; half of them if not given.
-        policy: The network.
-        rl: Algorithm and reward. The reward `auto` is the share of positions that are filled rightly.
-        run: How long and how fast to learn.
-        reward: Instead of the one in `rl`: a name, or a function of filled texts and right ones that returns a score
-            for each. The text of a puzzle is its line of characters.
-        name: Also put the result beside the model under this name, for the order `learned:NAME`; `default` makes it
-            the model's own order.
+        model: A Transformers masked language model: a bundled name, a folder, a hub id, or a loaded model.
+        out: The output folder: order/ (the best checkpoint in validation), `checkpoint-*/` (to resume from), log.jsonl.
+        task: The puzzles to learn from, such as `sudoku-4x4`; they are generated.
+        text: Texts to learn from, instead of a task: a file with one per line, or a list. Some tokens are masked.
+        mask_share: Fraction of each text's tokens to mask; by default half.
+        policy: Policy network.
+        rl: Reinforcement learning: algorithm and reward. The reward `auto` is `accuracy`.
+        run: Training schedule and optimizer.
+        reward: Overrides the reward in `rl`: a name, or a function of filled texts and correct texts that returns a
+            score for each. The text of a puzzle is its line of characters.
+        name: Also save the result in the model's folder under this name, for the order `learned:NAME`; `default` makes
+            it the model's default order.
         resume: Continue the run in `out` from its last checkpoint, if there is one.
     """
     out = Path(out)

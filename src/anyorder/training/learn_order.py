@@ -29,7 +29,7 @@ from anyorder.training.run_folder import check_run_folder
 LEARN_ORDER_RUN = TrainConfig(
     learning_rate=1e-3, warmup=20, weight_decay=0.0, ema=0.98, log_every=10, validate_every=100, save_every=100
 )
-"""The default run: what suits a small network."""
+"""The default config, suited to a small network."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class LearnOrderResult:
     """A learned order."""
 
     order: Path
-    """The folder of the order with the best validation: `learned:PATH` names it wherever an order is used."""
+    """The folder of the order that did best in validation; use it as `learned:PATH`."""
     scores: dict[str, float]
-    """The last validation's, by name; empty where the store has no split for it."""
+    """Scores of the last validation, by name; empty if the store has no split for it."""
     steps: int
-    """Steps that were trained."""
+    """Number of training steps."""
     finished: bool
-    """False if a signal stopped the run: it can be resumed. There may be no order yet."""
+    """False if a signal stopped the run. It can be resumed, and there may be no order yet."""
 
 
 def learn_order(
@@ -58,21 +58,21 @@ def learn_order(
     name: str | None = None,
     resume: bool = False,
 ) -> LearnOrderResult:
-    """Learn the generation order of a trained model by reinforcement. The model stays as it is.
+    """Learn the generation order of a trained, frozen model by reinforcement learning.
 
     Args:
         model: The trained model: a bundled name, a folder, a hub id, or a loaded model.
-        data: A store that was prepared with this model's tokenizer, or several.
-        out: The folder of the run: order/ (the best in validation), `checkpoint-*/` (to resume from), log.jsonl.
-        direction: The direction to learn for, such as `de-en`; several, or a list, share one order. `all` is every
-            direction that the data holds and the model translates.
-        policy: The network.
-        rl: Algorithm, reward and data.
-        run: How long and how fast to learn.
-        reward: Instead of the one in `rl`: a name, or a function of hypotheses and references, as texts, that returns a
-            score for each.
-        name: Also put the result beside the model under this name, for the order `learned:NAME`; `default` makes it
-            the model's own order.
+        data: A store prepared with this model's tokenizer, or several.
+        out: The output folder: order/ (the best checkpoint in validation), `checkpoint-*/` (to resume from), log.jsonl.
+        direction: The translation direction, such as `de-en`. Several, separated by commas or as a list, share one
+            order; `all` is every direction that both the data and the model support.
+        policy: Policy network.
+        rl: Reinforcement learning: algorithm, reward and data.
+        run: Training schedule and optimizer.
+        reward: Overrides the reward in `rl`: a name, or a function of hypotheses and references, as texts, that returns
+            a score for each.
+        name: Also save the result in the model's folder under this name, for the order `learned:NAME`; `default` makes
+            it the model's default order.
         resume: Continue the run in `out` from its last checkpoint, if there is one.
     """
     out = Path(out)

@@ -41,7 +41,7 @@ class MLMConfig:
     mask_replace_prob: float = 0.8
     """Probability that a predicted token is replaced by the mask."""
     random_replace_prob: float = 0.1
-    """Probability that a predicted token is replaced by a random one; otherwise it stays as it is."""
+    """Probability that a predicted token is replaced by a random one; otherwise it is left unchanged."""
 
     def __post_init__(self) -> None:
         check_number("probability", self.probability, above=0, at_most=1, config=MLMConfig)

@@ -46,63 +46,60 @@ class RLConfig:
     """What the order learns from."""
 
     algorithm: Literal["a2c", "ppo", "rloo"] = "rloo"
-    """a2c: a value network as baseline (the paper). ppo: the same, several epochs (Mansimov et al. 2019). rloo: several
-    rollouts of a sentence, each compared with the others."""
+    """a2c: a value network as the baseline (the paper). ppo: the same, with several epochs (Mansimov et al. 2019).
+    rloo: several rollouts per sentence, each compared with the others."""
     reward: str = "auto"
-    """What a finished sentence earns, by name. auto: bleu for translation, accuracy for what has one right answer.
-    bleu: sentence BLEU on subwords (the paper), smoothed as sacreBLEU does. bleu-add-one: the same, smoothed as the
-    paper's code does. corpus-bleu: what it contributes to the corpus BLEU of its batch in words. chrf: sentence chrF.
-    edit-distance: minus the edit distance to the reference. likelihood: the mean likelihood of its tokens. accuracy:
-    the share of positions that are right. exact-match: 1 if all are right, else 0. Or the name of a registered reward.
-    """
+    """Reward of a finished sentence, by name. auto: bleu for translation, accuracy for tasks with one right answer.
+    bleu: sentence BLEU on subwords (the paper), smoothed as in sacreBLEU. bleu-add-one: the same, smoothed as in the
+    paper's code. corpus-bleu: the sentence's contribution to the corpus BLEU of its batch, on words. chrf: sentence
+    chrF. edit-distance: minus the edit distance to the reference. likelihood: the geometric mean of its tokens'
+    probabilities. accuracy: the fraction of correct positions. exact-match: 1 if all are correct, else 0. Or the name
+    of a registered reward."""
     each_step: Literal["auto", "yes", "no"] = "auto"
-    """Reward every step by what it changes, not only the finished sentence; auto does so for edit-distance and
-    accuracy."""
+    """Reward every step by how much it changes the reward, not only the finished sentence; auto does so for
+    edit-distance and accuracy."""
     sentences: int | None = None
-    """Sentences in a batch; chosen by the device if not given: 256 on CUDA, 8 on the CPU."""
+    """Sentences per batch; by default 256 on CUDA and 8 on the CPU (512 and 32 puzzles or texts)."""
     rollouts: int = 0
-    """Orders sampled for each sentence; 0 is 8 for rloo and 1 for the others (the paper). With several, each is also
+    """Orders sampled per sentence; 0 means 8 for rloo and 1 for the others (the paper). With several, each is also
     compared with the others."""
     gamma: float = 0.999
-    """Discount of rewards that come later."""
+    """Discount factor."""
     entropy_coef: float = 0.001
     """Weight of the entropy bonus (the paper's lambda)."""
     entropy_scale: Literal["mean", "printed"] = "mean"
-    """mean: the bonus is the mean entropy of a step (the paper's code). printed: a sentence's sum over its T steps,
-    divided by T squared (the paper's formula), so the same lambda is weaker by about the length of a sentence."""
+    """mean: the bonus is the mean entropy per step (the paper's code). printed: the sum over a sentence's T steps,
+    divided by T squared (the paper's formula), so the same lambda is weaker by a factor of about T."""
     value_coef: float = 1.0
     """Weight of the value network's squared error (a2c, ppo)."""
     clip_range: float = 0.2
-    """How far a probability may move away from the rollout's, where rollouts are used for several steps: ppo, or more
-    than one minibatch."""
+    """PPO's clipping range for probability ratios; used only if rollouts are reused (ppo, or several minibatches)."""
     epochs: int = 4
-    """How often the same rollouts are used (ppo)."""
+    """Passes over the same rollouts (ppo)."""
     num_minibatches: int = 1
-    """Steps of the optimizer in a batch, each on its part of the batch's sentences."""
+    """Minibatches that a batch's sentences are split into; each is one optimizer step."""
     kl_coef: float = 0.0
-    """Weight of the divergence from a reference order; 0 for none."""
+    """Weight of the KL divergence from a reference order; 0 for none."""
     reference_order: str = "margin"
-    """That order; its distribution is the softmax of its scores times the policy's init_scale."""
+    """The reference order; its distribution is the softmax of its scores times the policy's init_scale."""
     split: str = "auto"
-    """The store's split to learn on, or several, separated by commas; auto is 'order' where there is one (text that the
+    """The store's split to learn from, or several, separated by commas; auto is 'order' if there is one (text that the
     model was not trained on), else 'train'."""
     weights: dict[str, float] = field(default_factory=dict)
-    """How often a corpus's pairs come in an epoch, by name (CORPUS, or STORE/CORPUS such as ro-en/news); 1 if not
-    given."""
+    """How often each pair of a corpus is used per epoch, by name (CORPUS, or STORE/CORPUS such as ro-en/news); by
+    default 1."""
     min_length: int = 5
-    """Only pairs with at least so many subwords on both sides."""
+    """Learn only from pairs with at least this many subwords per side."""
     max_length: int = 30
-    """Only pairs with at most so many subwords on both sides."""
+    """Learn only from pairs with at most this many subwords per side."""
     validation_sentences: int | None = None
-    """Sentences that validation translates, in each direction; chosen by the device if not given: 3,000 on CUDA, 50 on
-    the CPU."""
+    """Validation sentences per direction; by default 3,000 on CUDA, 50 on the CPU (puzzles, texts: 1,000 and 200)."""
     validation_length: int = 30
-    """Only those with at most so many subwords on both sides; 0 takes any."""
+    """Validate only on pairs with at most this many subwords per side; 0 for no limit."""
     validation_split: str = "auto"
-    """The store's split that they come from; auto is 'selection' where there is one, else 'dev'; none leaves validation
-    out."""
+    """The store's split to validate on; auto is 'selection' if there is one, else 'dev'; none skips validation."""
     validation_orders: str = "left-to-right,easy-first,margin"
-    """Orders whose BLEU is shown beside the learned one's."""
+    """Orders to compare the learned order with in validation."""
 
     def __post_init__(self) -> None:
         for name, largest in (("sentences", 1 << 20), ("epochs", 1000), ("num_minibatches", 1 << 20)):
@@ -136,7 +133,7 @@ class RLConfig:
 
     @property
     def reuses_rollouts(self) -> bool:
-        """Whether a batch of rollouts makes more than one step of the optimizer."""
+        """Whether a batch of rollouts is used for more than one optimizer step."""
         return self.algorithm == "ppo" or self.num_minibatches > 1
 
     @property

@@ -18,10 +18,10 @@ CUDA_BATCH, CPU_BATCH = 1024, 128
 
 @dataclass(frozen=True)
 class PuzzleTrainConfig(TrainConfig):
-    """How long and how fast to train, on batches of so many puzzles."""
+    """How long and how fast to train, with batches measured in puzzles."""
 
     batch_size: int | None = None
-    """Puzzles in a batch; chosen by the device if not given: 1,024 on CUDA, 128 on the CPU."""
+    """Puzzles per batch; by default 1,024 on CUDA and 128 on the CPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,13 +36,13 @@ def train_task(
     run: PuzzleTrainConfig = PuzzleTrainConfig(),  # noqa: B008
     resume: bool = False,
 ) -> TrainResult:
-    """Train a masked model to fill in the puzzles of a task, which are generated on the way.
+    """Train a masked model on generated puzzles of a task.
 
     Args:
-        task: The puzzles: `sudoku-4x4`, `sudoku-9x9`, or the name of a registered task.
-        out: The folder of the run: model/ (a Transformers model), `checkpoint-*/` (to resume from), log.jsonl (curves).
-        encoder: Size of the model.
-        fill: The objective's data.
+        task: The kind of puzzle: `sudoku-4x4`, `sudoku-9x9`, or the name of a registered task.
+        out: The output folder: model/ (a Transformers model), `checkpoint-*/` (to resume from), log.jsonl.
+        encoder: Model size.
+        fill: Training and validation puzzles.
         run: How long and how fast to train.
         resume: Continue the run in `out` from its last checkpoint, if there is one.
     """

@@ -47,24 +47,22 @@ class MaskingConfig:
     """What the model learns from."""
 
     label_smoothing: float = 0.1
-    """Probability that the labels share with all tokens that a target can hold: special tokens get none of it."""
+    """Label smoothing: probability mass spread over all tokens except special ones."""
     weights: dict[str, float] = field(default_factory=dict)
-    """How often a corpus's pairs come in an epoch, by name (CORPUS, or STORE/CORPUS such as ro-en/news); 1 if not
-    given."""
+    """How often each pair of a corpus is used per epoch, by name (CORPUS, or STORE/CORPUS such as ro-en/news); by
+    default 1."""
     only_into: dict[str, str] = field(default_factory=dict)
-    """Corpora, named as in weights, that are learned in one direction only, and the language that it leads to: the real
-    side of text whose other side a machine translated."""
+    """Corpora, named as in weights, to train in one direction only, and its target language: for back-translated text,
+    the language of the human-written side."""
     shifted: float = 0.0
-    """Share of the pairs whose positions are shifted to the right, so that the model also learns positions behind its
+    """Fraction of pairs whose positions are shifted to the right, so that the model also learns positions beyond its
     longest training sentence."""
     validation_sentences: int | None = None
-    """Sentences that validation translates, in each direction; chosen by the device if not given: 500 on CUDA, 50 on
-    the CPU."""
+    """Validation sentences per direction; by default 500 on CUDA and 50 on the CPU."""
     validation_length: int = 30
-    """Only those with at most so many subwords on both sides; 0 takes any."""
+    """Validate only on pairs with at most this many subwords per side; 0 for no limit."""
     validation_split: str = "auto"
-    """The store's split that they come from; auto is 'selection' where there is one, else 'dev'; none leaves validation
-    out."""
+    """The store's split to validate on; auto is 'selection' if there is one, else 'dev'; none skips validation."""
 
     def __post_init__(self) -> None:
         check_number("label_smoothing", self.label_smoothing, at_least=0, below=1, config=MaskingConfig)

@@ -1,4 +1,4 @@
-"""Schedules that look at the predictions: a step fills as many positions as the model is sure enough about."""
+"""Schedules that look at the predictions: a step fills as many positions as the model is confident about."""
 
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from anyorder.orders.confidence import entropy
 
 @register_schedule("threshold")
 class Threshold(AdaptiveSchedule):
-    """All positions whose best token has at least this probability; if there are none, the one ranked first."""
+    """All positions whose best token has at least this probability; if there are none, the top-ranked one."""
 
     DEFAULT: ClassVar[float] = 0.9
     is_local = True
@@ -30,7 +30,7 @@ class Threshold(AdaptiveSchedule):
 
 @register_schedule("factor")
 class Factor(AdaptiveSchedule):
-    """The longest run of the ranking, to its r-th position, in which the best token has at least 1 - f/(r + 1)."""
+    """The longest prefix of the ranking in which the best token at rank r has probability 1 - f/(r + 1) or more."""
 
     is_local = True
 
@@ -47,7 +47,7 @@ class Factor(AdaptiveSchedule):
 
 @register_schedule("entropy-bound")
 class EntropyBound(AdaptiveSchedule):
-    """The longest run of the ranking whose entropies, without the largest, sum to at most this bound, in nats."""
+    """The longest prefix of the ranking whose entropies, except the largest, sum to at most this bound, in nats."""
 
     is_local = True
 
@@ -67,7 +67,7 @@ class EntropyBound(AdaptiveSchedule):
 
 @register_schedule("klass")
 class Klass(AdaptiveSchedule):
-    """Where the best token is more probable than P and the KL divergence from step to step was below D twice."""
+    """Where the best token is more probable than P and the KL divergence between steps was below D twice in a row."""
 
     STEPS: ClassVar[int] = 2
 

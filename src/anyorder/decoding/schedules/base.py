@@ -61,11 +61,11 @@ class FixedSchedule(Schedule, ABC):
         """
 
     def steps(self, total: int) -> int:
-        """How many steps a canvas with so many masked positions takes."""
+        """Number of steps for a canvas with `total` masked positions."""
         return len(self.counts_by_step(total))
 
     def counts_by_step(self, total: int) -> list[int]:
-        """How many positions each step fills of a canvas with so many masked positions."""
+        """How many positions each step fills in a canvas with `total` masked positions."""
         found: list[int] = []
         remaining = total
         while remaining > 0:
@@ -113,7 +113,7 @@ def register_schedule(name: str) -> Callable[[type[Schedule]], type[Schedule]]:
 
 @dataclass
 class Constant(FixedSchedule):
-    """`one` position a step (the paper), or `k`."""
+    """`one` position per step (the paper), or `k`."""
 
     size: int = 1
 
@@ -129,7 +129,7 @@ class Constant(FixedSchedule):
 
 
 def make_schedule(name: str | int | Schedule) -> Schedule:
-    """The schedule of that name: `one`, a whole number of positions a step, `threshold:0.9`, `blocks:8+cosine:4`."""
+    """The schedule of that name: `one`, a whole number of positions per step, `threshold:0.9`, `blocks:8+cosine:4`."""
     if isinstance(name, Schedule):
         return name
     text = str(name).strip()

@@ -1,6 +1,6 @@
-"""Semi-autoregressive decoding: blocks are filled from left to right, each by another schedule, in any order inside.
+"""Semi-autoregressive decoding: blocks are filled from left to right; inside a block, any order and schedule applies.
 
-A block is b of the positions that were masked at first, so what is given, such as a prompt, belongs to none.
+A block is b of the positions that were masked at first, so given tokens, such as a prompt, belong to no block.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ from anyorder.registry import check_count, is_count
 
 @register_schedule("blocks")
 class Blocks(Schedule):
-    """Only the leftmost unfinished block of b positions, by the schedule after a +: blocks:8+threshold:0.9."""
+    """Blocks of b positions from left to right; the schedule after + applies within each: blocks:8+threshold:0.9."""
 
     def __init__(self, size: int, inner: Schedule):
         check_count("size of a block", size)

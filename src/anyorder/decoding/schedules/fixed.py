@@ -12,7 +12,7 @@ from anyorder.registry import check_count
 
 @register_schedule("steps")
 class EvenSteps(FixedSchedule):
-    """T steps that fill equally many positions; the first ones fill one more if it does not come out even."""
+    """T steps of equal size; if the positions do not divide evenly, the first steps fill one more."""
 
     def __init__(self, number: int = 10):
         check_count("number of steps", number)
@@ -48,7 +48,7 @@ class Linear(MaskedAfter):
 
 @register_schedule("cosine")
 class Cosine(MaskedAfter):
-    """T steps; after step t, n cos(t/T pi/2) of n positions are masked: few are filled at first, many at the end."""
+    """T steps; after step t, n cos(t/T pi/2) of n positions are masked, so later steps fill more."""
 
     def masked_after(self, total: np.ndarray, step: int) -> np.ndarray:
         return np.floor(total * np.cos(np.pi / 2 * step / self.number)).astype(np.int64)
@@ -56,7 +56,7 @@ class Cosine(MaskedAfter):
 
 @register_schedule("dilated")
 class Dilated(FixedSchedule):
-    """As many positions as the grid of the order dilated has at each stride; with that order, the grid itself."""
+    """As many positions as each grid of the order dilated adds; combined with that order, the grids themselves."""
 
     def __init__(self, base: int = 2):
         check_count("base", base, at_least=2)
