@@ -74,6 +74,9 @@ def test_one_model_for_six_directions() -> None:
         multi.translate("Das ist gut.", "de-ro")
     [trajectory] = multi.translate("Das ist gut.", "de-en", "learned:de-en/confidence")
     assert trajectory.order == "learned:de-en/confidence"
+    [own] = multi.translate("Das ist gut.", "de-en")  # its default order is the same one
+    assert own.order == "learned"
+    assert (own.text, own.steps) == (trajectory.text, trajectory.steps)
 
 
 def test_sudoku_depends_on_the_order() -> None:
