@@ -18,9 +18,9 @@ Device = Literal["auto", "cpu", "cuda"]
 
 
 def resolve_device(device: str | torch.device = "auto") -> torch.device:
-    """The device of that name; `auto` is CUDA where there is one.
+    """The device of that name; `auto` is CUDA if available.
 
-    In a process that `accelerate launch` or `torchrun` started it is this process's own device.
+    In a process started by `accelerate launch` or `torchrun`, it is this process's own device.
     """
     if isinstance(device, torch.device):
         return device
@@ -42,8 +42,8 @@ def inference_dtype(device: torch.device) -> torch.dtype:
 
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """Modules that are built here have the shapes of their weights, but ask for no memory and initialize nothing."""
-    with torch.device("meta"), Uninitialized():  # initializing without memory would import torch's compiler: seconds
+    """Modules built in this block have weights with shapes, but allocate no memory and initialize nothing."""
+    with torch.device("meta"), Uninitialized():  # initializing there would import torch's compiler: seconds
         yield
 
 
@@ -72,7 +72,7 @@ def _from_launcher(name: str, default: int) -> int:
 
 
 def join_processes(device: torch.device) -> None:
-    """Meet the other processes where a launcher started several; they share the cores instead of each taking all."""
+    """Join the other processes if a launcher started several; they share the cores instead of each using all."""
     local = _from_launcher("LOCAL_WORLD_SIZE", 1)
     if local > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // local))
@@ -87,7 +87,7 @@ def join_processes(device: torch.device) -> None:
 
 @contextmanager
 def report_lost_process() -> Iterator[None]:
-    """Turns the error of a message to or from a process that is gone into a `LostProcessError`."""
+    """Turns errors in communication with a lost process into a `LostProcessError`."""
     try:
         yield
     except RuntimeError as error:
@@ -102,7 +102,7 @@ _CONNECTION = re.compile("gloo|nccl|tcpstore|connect|socket|broken pipe|timed? ?
 
 
 def _reason(error: RuntimeError) -> str:
-    """The first sentence of an error, without the place in the source code of a library."""
+    """The first sentence of an error, without the source location in a library."""
     return re.sub(r"^\[[^\]]*\] ?", "", str(error).strip().splitlines()[0]).split(". ")[0]
 
 

@@ -1,4 +1,4 @@
-"""Errors that speak to the user. Raised anywhere; the command line prints them as one line and exits with code 2.
+"""Errors for the user. They may be raised anywhere; the command line prints them as one line and exits with code 2.
 
 Nothing here knows the name of a flag. An error carries the field it is about and the config class that the field
 belongs to, and `anyorder.cli` says which flag that is.
@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 LARGEST = (1 << 63) - 1
-"""No number that a user gives is larger."""
+"""The largest number that a user may give."""
 MAX_SEED = (1 << 32) - 1
-"""What every library takes as a seed."""
+"""The largest seed that every library accepts."""
 
 
 class InputError(Exception):
-    """What the user gave is wrong; the message is one line that says where and what was expected.
+    """The user's input is wrong; the message is one line that says where and what was expected.
 
     Args:
-        message: What is wrong. With a field it reads on from the field's name: `0: expected a number of at least 1`.
+        message: What is wrong. With a field, it continues after the field's name: `0: expected a number of at least 1`.
         field: The argument or config field that is wrong, such as `log_every`.
         config: The config class that the field belongs to; None for an argument of a function.
     """
@@ -33,7 +33,7 @@ class InputError(Exception):
 
 
 class LostProcessError(InputError):
-    """Another one of the processes that share the work is gone; each that is left says so."""
+    """Another of the processes that share the work is gone; each remaining one reports it."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
@@ -61,7 +61,7 @@ def check_number(
     below: float | None = None,
     config: type | None = None,
 ) -> None:
-    """An `InputError` for a number that is out of bounds, infinite, NaN or absurd. None passes: nothing was given.
+    """Raise an `InputError` for a number that is out of bounds, infinite, NaN or absurd. None passes: nothing given.
 
     >>> check_number("log_every", 0, at_least=1)
     Traceback (most recent call last):

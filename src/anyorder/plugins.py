@@ -7,7 +7,7 @@
         middle = (state.lengths.unsqueeze(1) - 1) / 2
         return -(state.positions - middle).abs()
 
-Knows nothing of what they register.
+Knows nothing about what they register.
 """
 
 import sys
@@ -23,7 +23,7 @@ _LOADED: dict[Path, ModuleType] = {}
 def load_plugin(path: str | Path) -> ModuleType:
     """Run a Python file, once per process, so that what it registers is known by name.
 
-    It may import modules that lie beside it. An `InputError` names the line at which it failed.
+    It may import modules from its own folder. An `InputError` names the line at which it failed.
     """
     path = Path(path)
     if path.is_dir():
@@ -39,7 +39,7 @@ def load_plugin(path: str | Path) -> ModuleType:
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))
     try:
-        # Compiled here instead of imported: nothing is written beside the user's file.
+        # Compiled here instead of imported, so that nothing is written next to the user's file.
         exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
@@ -49,7 +49,7 @@ def load_plugin(path: str | Path) -> ModuleType:
 
 
 def plugin_error(error: Exception) -> InputError | None:
-    """What went wrong in a function that a plugin registered; None if no plugin took part."""
+    """What went wrong in a function that a plugin registered; None if no plugin was involved."""
     for file in _LOADED:
         if _line_of(error, str(file)):
             return _describe(error, file, str(file))

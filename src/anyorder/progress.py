@@ -1,6 +1,6 @@
 """What a user sees while a command runs: progress bars on standard error if it is a terminal, nothing otherwise.
 
-Knows nothing of the work whose progress it shows.
+Knows nothing about the work whose progress it shows.
 """
 
 import os
@@ -29,7 +29,7 @@ WIDE = 160
 class Screen(Console):
     """Standard output with rich's formatting. A closed pipe raises `BrokenPipeError`, where rich would exit with 1.
 
-    A file or a pipe is wide, so that nothing is cut off.
+    Output to a file or a pipe is wide, so that nothing is cut off.
     """
 
     def __init__(self) -> None:

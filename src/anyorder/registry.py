@@ -1,6 +1,6 @@
-"""Things by name: what stands before the colon is found in a dict, what stands after it are its options.
+"""Lookup by name: the part before the colon is a key in a dict, the part after it holds options.
 
-`outer-in:stride=2`, `threshold:0.9`. Knows nothing of orders, schedules, revisions, rewards or tasks.
+`outer-in:stride=2`, `threshold:0.9`. Knows nothing about orders, schedules, revisions, rewards or tasks.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ class Named(Protocol):
 
     @classmethod
     def parse(cls, options: str) -> Self:
-        """From what stands after the colon; an `InputError` says what is wrong with it."""
+        """Parse the part after the colon; an `InputError` says what is wrong with it."""
 
 
 N = TypeVar("N", bound=Named)
@@ -26,13 +26,13 @@ T = TypeVar("T")
 
 
 def from_name(kind: str, name: str, registry: Mapping[str, type[N]], also: Iterable[str] = ()) -> N:
-    """The thing of that name.
+    """The object of that name.
 
     Args:
         kind: What messages call it, such as `order`.
         name: With or without options.
         registry: Classes by name.
-        also: Further names that a message about an unknown one lists.
+        also: More names to list in the message about an unknown name.
     """
     name = name.strip()
     base, _, options = name.partition(":")
@@ -47,7 +47,7 @@ def from_name(kind: str, name: str, registry: Mapping[str, type[N]], also: Itera
 
 
 def check_free(kind: str, name: str, registry: Mapping[str, object]) -> None:
-    """An `InputError` if something of anyorder's own has this name. A user's own may be replaced, as in a notebook."""
+    """Raise an `InputError` if a built-in has this name. A user's own may be replaced, as in a notebook."""
     module = getattr(registry.get(name), "__module__", None) or ""
     if module.partition(".")[0] == __name__.partition(".")[0]:
         raise InputError(f"there is already {kind} '{name}': choose another name")
@@ -69,18 +69,18 @@ def with_numbers(kind: type[T], options: str) -> T:
 
 
 def is_count(text: str) -> bool:
-    """Whether this is a whole number from 1 to a thousand million, more than anything is counted here."""
+    """Whether this is a whole number from 1 to a billion, more than any count needs."""
     return text.isascii() and text.isdecimal() and len(text) <= 10 and 1 <= int(text) <= 10**9
 
 
 def check_count(what: str, value: float, at_least: int = 1, at_most: int = 10**9) -> None:
-    """An `InputError` unless this is a whole number between these."""
+    """Raise an `InputError` unless this is a whole number within these bounds."""
     if not (at_least <= value <= at_most and value == int(value)):
         raise InputError(f"{what} {value:g}: expected a whole number from {at_least} to {at_most:,}")
 
 
 def split_names(text: str, continues: Callable[[str], bool]) -> list[str]:
-    """Names from a comma-separated list; a part that `continues` the options of the name before it goes with that."""
+    """Names from a comma-separated list; a part that `continues` the previous name's options is joined to it."""
     found: list[str] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         if found and ":" in found[-1] and continues(part):

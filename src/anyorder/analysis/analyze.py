@@ -2,7 +2,7 @@
 
 The null is the same metric on the same sentences with the steps of each sentence shuffled: the mean and the 2.5 and
 97.5 percentiles over `null_samples` such test sets. Metrics that do not depend on the order have no null, except for
-repetitions, whose null shuffles the words of each sentence. Never decodes and knows no model.
+repetitions, whose null shuffles the words of each sentence. Never decodes and needs no model.
 """
 
 from collections import Counter
@@ -171,5 +171,5 @@ def _collect_values(statistics: dict[str, Statistic], values: dict[str, list[Arr
 
 
 def _signature(trajectories: Sequence[Trajectory]) -> str:
-    """The settings of the decoding; several signatures if the trajectories have different ones."""
+    """The decoding settings; several signatures if the trajectories have different ones."""
     return " + ".join(sorted({trajectory.signature for trajectory in trajectories if trajectory.signature}))

@@ -1,8 +1,8 @@
 """How the order relates to the language: subwords, parts of speech, constituents, frequency, repetitions.
 
-A `Text` is what one system wrote, all sentences concatenated; `Ranks` says when each token was filled, for the orders
-as they were and for any number of shuffled ones at once (leading axis K). Every measure returns what to sum over
-sentences: (K, sentences) numerators and (sentences,) denominators. Knows no parser.
+A `Text` is what one system wrote, all sentences concatenated; `Ranks` says when each token was filled, for the actual
+orders and for any number of shuffled ones at once (leading axis K). Every measure returns what to sum over sentences:
+(K, sentences) numerators and (sentences,) denominators. Knows nothing about parsers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -211,8 +211,9 @@ def repetitions(words: Sequence[Sequence[str]]) -> tuple[Array, Array]:
 
 
 def shuffled_repetitions(words: Sequence[Sequence[str]], null_samples: int, random: np.random.Generator) -> Array:
-    """(null_samples, sentences): the expected number of repeated neighbors if the words of each sentence, without its
-    punctuation, were shuffled and it had as many pairs of neighbors as it has. What the words alone make likely.
+    """(null_samples, sentences): repeated neighbors that are expected from the choice of words alone.
+
+    The words of each sentence, without punctuation, are shuffled; its number of neighbor pairs stays the same.
     """
     ids = {word: i for i, word in enumerate({word.lower() for sentence in words for word in sentence})}
     _, pairs = repetitions(words)

@@ -1,8 +1,8 @@
 """Which shape an order has: outer-to-inner, left-to-right, right-to-left, inner-to-outer, or none of these.
 
-Every label has its null: random orders get each of the four in at most about 1.25% of sentences, and any of them in
-5%; in sentences of six positions or fewer, where even a pure order is likely, in more (7% at six, a quarter at five).
-Knows steps alone, as `order_metrics.py` does.
+Every label is calibrated on random orders: they get each of the four in at most about 1.25% of sentences, and any of
+them in 5%; in more if a sentence has six positions or fewer, where even a pure order is likely by chance (7% at six, a
+quarter at five). Uses only the steps, like `order_metrics.py`.
 """
 
 from functools import lru_cache
@@ -40,7 +40,7 @@ def label(steps: Orders) -> Array:
 def label_of(orders: RankedOrders, tau_left_to_right: Array) -> Array:
     """`label`, from Kendall's tau with left-to-right."""
     inward, outward = _excess_at_edges(orders.until), _excess_at_edges(-orders.until)
-    is_monotonic = np.abs(tau_left_to_right) >= tau_threshold(orders.length) - 1e-6  # NaN is not
+    is_monotonic = np.abs(tau_left_to_right) >= tau_threshold(orders.length) - 1e-6  # False for NaN
     monotonic = np.where(tau_left_to_right > 0, 1, 2)
     conditions = [(inward > 0) & (inward > outward), (outward > 0) & (outward > inward), is_monotonic]
     return np.select(conditions, [0, 3, monotonic], 4)
@@ -81,7 +81,7 @@ def _edge_chances(masked: int, size: int) -> Array:
 
     Positions are at an edge if they and all masked ones on one side of them are drawn: a run from the left and one from
     the right. Both runs together can have a length t in t + 1 ways; each has G(t) - 2 G(t + 1) + G(t + 2) of all
-    choices, where G(t) is the number of those that hold t given positions.
+    choices, where G(t) is the number of those that contain t given positions.
     """
     if size == masked:
         return np.eye(1, size + 1, size)[0]
@@ -96,7 +96,7 @@ def _edge_chances(masked: int, size: int) -> Array:
 def _excess_at_edges(steps: Array) -> Array:
     """(...): by how many edge positions an order exceeds what random orders reach, 1 being the least that counts.
 
-    0 or less where it does not, or where too few come from one of the sides.
+    0 or less if it does not, or if too few come from one of the sides.
     """
     from_left, from_right = at_edges(steps)
     at_edge = np.count_nonzero(from_left | from_right, axis=-1)
@@ -112,7 +112,7 @@ def _edge_thresholds(steps: Array) -> Array:
     starts = np.ones(ordered.shape, bool)
     starts[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
     length = steps.shape[-1]
-    if starts.all():  # one position a step
+    if starts.all():  # one position per step
         return np.asarray(edge_threshold((1,) * length))
     kinds, kind = np.unique(starts.reshape(-1, length), axis=0, return_inverse=True)
     sizes = (tuple(np.diff([*np.flatnonzero(row), length]).tolist()) for row in kinds)

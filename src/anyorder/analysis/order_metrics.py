@@ -1,4 +1,4 @@
-"""The shape of a generation order: metrics of the steps alone, which know no words.
+"""The shape of a generation order: metrics that use only the steps, not the words.
 
 An order is given as `steps`: the step, from 1, at which each position was filled. Functions take one sentence (n,) or
 many of the same length (..., n), and measure along the last axis. Only the order of the steps matters, not their
@@ -233,7 +233,7 @@ def passed_over(steps: Orders) -> Array:
     """
     if isinstance(steps, RankedOrders):
         return steps.passed
-    # Positions first: a comparison then runs over all sentences, which are many, and not along one, which is short.
+    # Positions first: a comparison then runs over the many sentences, not along one short sentence.
     values = np.ascontiguousarray(np.moveaxis(np.asarray(steps), -1, 0))
     passed = np.zeros(values.shape, np.int16 if len(values) < 1 << 15 else np.int32)
     for lag in range(1, len(values)):

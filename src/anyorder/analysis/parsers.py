@@ -1,6 +1,6 @@
 """Parts of speech and constituents of sentences: by spaCy, benepar or stanza, or from a file of trees.
 
-All of them take words as they are; nothing is tokenized again. Knows no orders.
+All of them take words as given; nothing is tokenized again. Knows nothing about orders.
 """
 
 import re
@@ -39,7 +39,7 @@ def looks_english(words: Iterable[Sequence[str]]) -> bool:
 
 
 def choose_parser(tagger: str, sentences: Sequence[Sequence[str]]) -> tuple[Parser | None, list[str]]:
-    """The parser of that name: `none`, a spaCy model, that with a benepar model for constituents
+    """The parser of that name: `none`, a spaCy model, one with a benepar model for constituents
     (`en_core_web_md+benepar_en3`), `stanza:LANGUAGE`, or `auto`, which is spaCy's small English model if it is
     installed and the sentences look English.
 
@@ -156,7 +156,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _tree_spans(tree: Any, start: int) -> tuple[int, set[Span]]:
-    """Where a tree that begins at a leaf ends, and the spans of its inner nodes."""
+    """The end of a tree that begins at leaf `start`, and the spans of its inner nodes."""
     if not tree.children:
         return start + 1, set()
     end, spans = start, set()
@@ -183,7 +183,7 @@ Trees = Mapping[str, frozenset[Span]]
 
 
 def read_trees(path: Path) -> Trees:
-    """Bracketed trees, one a line, as treebanks and parsers write them: `(S (NP (DT The) (NN end)) (. .))`.
+    """Bracketed trees, one per line, as treebanks and parsers write them: `(S (NP (DT The) (NN end)) (. .))`.
 
     A tree belongs to every sentence with the same characters; order, spaces and the number of trees do not matter.
     """
@@ -235,7 +235,7 @@ def parse_tree(line: str) -> tuple[str, frozenset[Span]]:
 
 
 def spans_of_tree(tokens: Sequence[str], trees: Trees) -> list[Span] | None:
-    """Constituents of a sentence, in tokens, except those that split a token or are one. None if there is no tree."""
+    """Constituents of a sentence, in tokens, except those that split a token or are one token. None without a tree."""
     pieces = [token.removesuffix("@@") for token in tokens]
     pieces = [piece if piece else token for piece, token in zip(pieces, tokens, strict=True)]
     spans = trees.get("".join(pieces))
@@ -248,7 +248,7 @@ def spans_of_tree(tokens: Sequence[str], trees: Trees) -> list[Span] | None:
 
 
 def annotate(sentences: Sequence[Sequence[str]], parser: Parser | None, trees: Trees | None) -> list[Annotation] | None:
-    """What the parser and the trees say; with trees, constituents are theirs."""
+    """Annotations from the parser and the trees; trees replace the parser's constituents."""
     if parser is None and trees is None:
         return None
     annotations = parser(sentences) if parser else [Annotation(None, None)] * len(sentences)

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 SOLVED = "solved"
-"""The metric that puzzles have and sentences have not."""
+"""The metric that only puzzles have."""
 
 
 @dataclass(frozen=True)
@@ -16,20 +16,20 @@ class Metric:
     """The 95% interval, from here to `high`."""
     high: float | None
     null: float | None
-    """What random orders give on the same sentences; None if the order cannot change this metric."""
+    """The value for random orders on the same sentences; None if the order cannot change this metric."""
     null_low: float | None
     null_high: float | None
     count: int
     """The number of sentences that the metric is computed from."""
     difference: float | None = None
-    """From the first system; None for the first."""
+    """Difference from the first system; None for the first."""
     difference_low: float | None = None
     difference_high: float | None = None
 
 
 @dataclass(frozen=True)
 class SystemAnalysis:
-    """Everything that was measured of one system."""
+    """All measurements of one system."""
 
     name: str
     signature: str

@@ -1,4 +1,4 @@
-"""From sums over sentences to metrics with 95% intervals. Knows neither orders nor words.
+"""From sums over sentences to metrics with 95% intervals. Knows nothing about orders or words.
 
 The interval is a bootstrap over sentences (percentiles of test sets sampled with replacement, the same sentences for
 every system). The same samples give the interval of the difference from the first system, which is tighter than
@@ -25,8 +25,8 @@ class Statistic:
     """(K, sentences, columns)"""
     finish: Finish
     centered: bool = False
-    """Shift the resampled metrics so that their mean is the metric: a test set that holds sentences twice is less
-    varied, and its entropy smaller."""
+    """Shift the resampled metrics so that their mean is the metric: a test set that contains sentences twice is less
+    varied, and its entropy is lower."""
 
     def values(self) -> Array:
         """(K,): every sentence once."""
@@ -34,7 +34,7 @@ class Statistic:
         return self.finish(sums, sums[:, 0])
 
     def resampled(self, weights: Array) -> Array:
-        """(samples,): for the first of the K orders, sentences as often as (samples, sentences) weights say."""
+        """(samples,): for the first of the K orders, sentences weighted by (samples, sentences) weights."""
         columns = self.columns[0]
         return self.finish(
             (weights @ columns.astype(np.float32)).astype(np.float64),
@@ -62,7 +62,7 @@ def divide_columns(sums: Array, squares: Array) -> Array:
 
 
 class MetricEstimator:
-    """Makes metrics: those of the first system, then those of the others, which are compared with it."""
+    """Estimates metrics: those of the first system, then those of the others, compared with the first."""
 
     def __init__(self, sentences: int, samples: int, seed: int):
         random = np.random.default_rng(seed)
@@ -74,7 +74,7 @@ class MetricEstimator:
         self.first_is_done = False
 
     def metric(self, name: str, statistic: Statistic, null: Sequence[Array] | None) -> Metric:
-        """null: values of test sets with shuffled orders, in pieces; None if there are none."""
+        """null: values of test sets with shuffled orders, in chunks; None if there are none."""
         resampled = statistic.resampled(self._weights)
         value = float(statistic.values()[0])
         if statistic.centered:

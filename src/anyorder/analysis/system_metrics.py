@@ -1,4 +1,4 @@
-"""All metrics of one system, for its own orders and for shuffled ones. Knows neither intervals nor files."""
+"""All metrics of one system, for its own orders and for shuffled ones. Knows nothing about intervals or files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -27,7 +27,7 @@ PER_SENTENCE = (
 )
 """Metrics that are also reported for every sentence."""
 TOKENS_AT_ONCE = 400_000
-"""Shuffled orders are measured together up to about so many tokens."""
+"""Shuffled orders are measured together, up to about this many tokens."""
 
 Groups = Sequence[tuple[Array, Array]]
 """Sentences of one length together: (m,) their indices and (m, n) their steps; (K, m, n) for K orders of each."""
@@ -91,14 +91,14 @@ class SystemOrders:
 
 
 def actual_orders(groups: Groups, text: Text) -> SystemOrders:
-    """The orders as they were."""
+    """The actual orders."""
     return SystemOrders([(rows, steps[None]) for rows, steps in groups], text)
 
 
 def shuffled_orders(
     groups: Groups, text: Text, null_samples: int, random: np.random.Generator
 ) -> Iterator[SystemOrders]:
-    """The steps of every sentence shuffled, `null_samples` times in all; as many at once as memory allows."""
+    """The steps of every sentence shuffled, `null_samples` times in all, in chunks of bounded memory."""
     at_once = max(1, min(null_samples, TOKENS_AT_ONCE // max(1, len(text.owner))))
     for first in range(0, null_samples, at_once):
         number = min(at_once, null_samples - first)

@@ -1,4 +1,4 @@
-"""The access token: who may use the explorer where others can reach it. Only TLS keeps it secret on the way."""
+"""The access token: who may use the explorer if others can reach it. Only TLS keeps it secret in transit."""
 
 import hashlib
 import hmac
@@ -46,7 +46,7 @@ class AccessToken:
         return is_bearer or self._matches(request.cookies.get(self.cookie_name, "")) or self.is_in_address(scope)
 
     def cookie(self, scope: MutableMapping[str, Any]) -> str:
-        """The Set-Cookie header after which the address needs the token no more. Scripts cannot read the cookie, and
+        """The Set-Cookie header, after which the address no longer needs the token. Scripts cannot read the cookie, and
         browsers do not send it with requests from other sites."""
         secure = "; Secure" if scope["scheme"] == "https" else ""
         return f"{self.cookie_name}={self.text}; Path=/; HttpOnly; SameSite=Strict{secure}"

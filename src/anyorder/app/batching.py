@@ -1,6 +1,6 @@
 """One worker thread runs the models. Requests wait in a bounded queue; compatible calls run in one batch.
 
-Nothing here knows HTTP routes or models: a call is a function and its argument.
+Nothing here knows about HTTP routes or models: a call is a function and its argument.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Schedules and revisions that the page offers, each in a few words, and what `anyorder orders` says of any other."""
+"""Schedules and revisions that the page offers, with short labels, and what `anyorder orders` says about any other."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +17,7 @@ class Choice:
     label: str
     """What it does, in a few words."""
     group: str = ""
-    """Under which heading it is offered."""
+    """The heading under which it is offered."""
 
 
 def schedule_choices(kind: Kind) -> list[Choice]:

@@ -1,7 +1,7 @@
-"""Open connections: how long each may take and how many there may be. Clients that never finish a request wait for
-nothing here and keep nobody waiting.
+"""Open connections: how long each may take and how many there may be.
 
-Nothing here knows routes or models. uvicorn itself limits neither the time of a request's head nor a client's share.
+Clients that never finish a request are cut off and keep nobody else waiting. Nothing here knows about routes or models.
+uvicorn itself limits neither the time for a request's head nor the number of connections per client.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Phase(Enum):
     IDLE = auto()
     """The response was sent, and no other request has begun."""
     CLOSING = auto()
-    """Closed here, but the client has not taken all of the response."""
+    """Closed here, but the client has not received all of the response."""
 
 
 class Closable(Protocol):
@@ -39,20 +39,23 @@ class Closable(Protocol):
 
 
 class ConnectionTable:
-    """The open connections by client. A new one replaces the one that has waited longest, never one at work."""
+    """The open connections by client. If full, a new one replaces the longest-waiting one, never a working one."""
 
     def __init__(self, limits: Limits):
         self._limits = limits
         self._client_of: dict[Closable, str] = {}
         self._counts: dict[str, int] = {}
         self._waiting: dict[str, dict[Closable, None]] = {}
-        """By client, those not at work, the longest waiting first."""
+        """By client, those that are not working, the longest waiting first."""
 
     def __len__(self) -> int:
         return len(self._client_of)
 
     def add(self, connection: Closable, client: str) -> bool:
-        """Whether there is room, after closing a waiting connection of this client or of the one that has most."""
+        """Add a connection and return whether there is room, if necessary after closing a waiting one.
+
+        It is one of this client, or of the client with the most waiting connections.
+        """
         has_room = True
         if self._counts.get(client, 0) >= self._limits.client_connections:
             has_room = self._close_oldest(client)
@@ -64,7 +67,7 @@ class ConnectionTable:
         return has_room
 
     def update(self, connection: Closable, is_working: bool) -> None:
-        """The connection has entered another phase."""
+        """Record that the connection has entered another phase."""
         client = self._client_of.get(connection)
         if client is None:
             return
@@ -73,7 +76,7 @@ class ConnectionTable:
             self._waiting.setdefault(client, {})[connection] = None
 
     def remove(self, connection: Closable) -> None:
-        """The connection is closed. It may have been removed already."""
+        """Remove a closed connection, which may have been removed already."""
         client = self._client_of.pop(connection, None)
         if client is None:
             return
@@ -139,7 +142,7 @@ class LimitedProtocol(H11Protocol):
         return {h11.IDLE: Phase.HEAD, h11.SEND_BODY: Phase.BODY}.get(self.conn.their_state, Phase.WORKING)
 
     def _enter(self, phase: Phase) -> None:
-        """Start the time of a phase; further data within a phase gain no time."""
+        """Start the timer of a phase; more data within a phase does not extend it."""
         if phase is self._phase:
             return
         self._phase = phase

@@ -8,7 +8,7 @@ MAX_DIGITS = 100
 
 
 def check_json(body: bytes) -> None:
-    """A ValueError with one line if the body is not JSON.
+    """Raise a one-line ValueError if the body is not strict JSON.
 
     >>> check_json(b'{"length": 4, "length": 5}')
     Traceback (most recent call last):

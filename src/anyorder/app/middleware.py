@@ -1,6 +1,6 @@
 """What the server accepts: hosts, tokens, body sizes, content types. `RequestGuard` checks every request first.
 
-Nothing here knows models or orders. A new limit is a field of `Limits` (`limits.py`) and a check here, or in
+Nothing here knows about models or orders. A new limit is a field of `Limits` (`limits.py`) and a check here, or in
 `connections.py` if it concerns connections that have not sent a whole request.
 """
 
@@ -24,7 +24,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 MAX_MESSAGE = 500
-"""Characters of an error message; it may repeat what the client sent."""
+"""Maximum characters of an error message; it may repeat what the client sent."""
 
 
 class RefusedError(Exception):
@@ -41,7 +41,7 @@ class RefusedError(Exception):
 
 
 def overloaded(message: str, retry_after: int) -> RefusedError:
-    """The error for a request that may succeed some seconds later."""
+    """The error for a request that may succeed a few seconds later."""
     return RefusedError(503, message, {"Retry-After": str(retry_after)})
 
 
@@ -53,14 +53,14 @@ SECURITY_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 DEFAULT_HEADERS = {"Content-Security-Policy": BASE_POLICY, "Cache-Control": "no-store"}
-"""Unless a route sets its own."""
+"""Headers of every response, unless a route sets its own."""
 
 
 class RequestGuard:
     """ASGI middleware: refuses unknown hosts, requests without the token, and bodies that are too large, too slow or
     not JSON; sets headers.
 
-    Pages of other origins cannot use the API. They are granted no CORS, and without it a browser cannot post JSON. A
+    Pages of other origins cannot use the API: without CORS, which is not granted, a browser cannot post JSON. A
     foreign name that resolves to this machine (DNS rebinding) is not among `hosts`.
     """
 

@@ -1,4 +1,4 @@
-"""The models that the explorer serves, by name. Nothing is read from disk after the start."""
+"""The models that the explorer serves, by name. Nothing is read from disk after startup."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from anyorder.translator import Translator
 
 Kind = TypeVar("Kind", bound=ServedModel)
 DOES = {"translation": "translates", "infill": "fills masks", "puzzle": "solves puzzles"}
-"""By kind, what a model does."""
+"""What a model does, by kind."""
 
 
 class ModelRegistry:

@@ -63,7 +63,7 @@ def model_info(served: ServedModel) -> schemas.ModelInfo:
 
 
 def check_response(served: ServedModel, schedule: str | int | None, revision: str | None) -> schemas.CheckResponse:
-    """What the named ones do; an `InputError` if the model cannot be decoded so."""
+    """What this schedule and revision do; an `InputError` if the model cannot be decoded with them."""
     usual = None if revision is None else usual_schedule(served.revision(revision))
     name = None if schedule is None else served.schedule(schedule)
     return schemas.CheckResponse(

@@ -1,6 +1,6 @@
 """What may be requested of a model: to translate, to fill masks, or to solve puzzles.
 
-It knows nothing of HTTP: a wrong request is an `InputError`. A request becomes calls for the queue, one for each order.
+It knows nothing about HTTP: a wrong request is an `InputError`. A request becomes calls for the queue, one per order.
 """
 
 from abc import ABC, abstractmethod
@@ -39,7 +39,7 @@ LEARNED = "learned"
 
 @dataclass(frozen=True)
 class Settings:
-    """How a text is decoded, by the names that a request has."""
+    """How a text is decoded, by the names in a request."""
 
     orders: Sequence[str]
     schedule: str | int = AUTO
@@ -54,7 +54,7 @@ class ServedModel(ABC):
     model: SavedModel
 
     def __init__(self, name: str, model: SavedModel, tasks: Sequence[str]):
-        """tasks: the directions that it translates, or `infill`."""
+        """tasks: the directions that the model translates, or `infill`."""
         self.name = name
         self.model = model
         self.orders = _bind_orders(model, tasks)
@@ -68,9 +68,9 @@ class ServedModel(ABC):
         return list(dict.fromkeys(names))
 
     def order(self, name: str, task: str) -> Order:
-        """An order by name, with options if wanted.
+        """An order by name, with or without options.
 
-        `learned` takes none: its option would be a path on this machine's disk.
+        `learned` takes no option: it would be a path on this machine's disk.
         """
         served = self.orders[task]
         if name in served:
@@ -109,7 +109,7 @@ class ServedModel(ABC):
 
     @abstractmethod
     def canvas(self, text: str, direction: str | None, length: int | None) -> Canvas:
-        """What to fill by hand; an `InputError` if the text does not fit. Only a translation has the other two."""
+        """What to fill by hand; an `InputError` if the text does not fit. Only translation uses the other two."""
 
 
 class ServedTranslator(ServedModel):
@@ -220,17 +220,17 @@ class Verdict:
 
     solved: bool
     wrong: list[int] | None
-    """The cells that differ from the solution, if the answer is wrong; None where the solution is not known."""
+    """The cells that differ from the solution, if the answer is wrong; None if the solution is not known."""
 
 
 class ServedPuzzles(ServedFiller):
-    """Solves puzzles: a text is one, a character a cell."""
+    """Solves puzzles: a text is a puzzle, with one character per cell."""
 
     kind = "puzzle"
 
     def __init__(self, name: str, filler: Filler, task: PuzzleTask):
         super().__init__(name, filler)
-        self._cells = CellTokens(filler.model, task)  # a model of something else is refused
+        self._cells = CellTokens(filler.model, task)  # fails if the model is for something else
         self.task = task
 
     def new_puzzle(self, seed: int) -> tuple[str, str]:
@@ -276,7 +276,7 @@ class ServedPuzzles(ServedFiller):
 
 
 def _bind_orders(model: SavedModel, tasks: Sequence[str]) -> dict[str, dict[str, Order]]:
-    """Orders by task and name. A learned order that serves no task is damaged, and its error says how."""
+    """Orders by task and name. A learned order that works for no task is damaged, and its error says how."""
     bound: dict[str, dict[str, Order]] = {task: {} for task in tasks}
     for name in _learned_names(model):
         errors = []

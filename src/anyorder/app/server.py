@@ -69,10 +69,10 @@ def create_app(
 
     Args:
         models: Bundled names, folders or hub ids.
-        host: The address that the server is bound to; it answers to the names that belong to it.
-        device: Where to run.
-        limits: What is refused.
-        token: What every request must carry; None serves everyone.
+        host: The address that the server is bound to; it answers only to the names of that address.
+        device: The device to run on.
+        limits: The server's limits.
+        token: The token that every request must carry; None serves everyone.
     """
     limits = limits or Limits()
     registry, queue = ModelRegistry(models, device), BatchQueue(limits)
@@ -108,7 +108,7 @@ def create_app(
         return check_response(registry[query.model], query.schedule, query.revision)
 
     async def decode(request: Request, prepare: Callable[[], list[QueuedCall[Any, Result]]]) -> list[Result]:
-        """The results of the calls that a request is prepared into, off the event loop."""
+        """Prepare a request's calls off the event loop, and return their results."""
         return await _unless_disconnected(request, queue.run(await asyncio.to_thread(prepare)))
 
     @app.post("/api/translate", responses=ERROR_RESPONSES)

@@ -13,7 +13,7 @@ from anyorder.app.limits import Limits
 BACKLOG = 2048
 """Connections that the system holds until they are accepted."""
 ACCEPTED_AT_ONCE = 64
-"""So that a connection's first request is read before many newer connections compete with it."""
+"""Connections to accept at once; few, so that the first request of each is read before newer ones compete with it."""
 OTHER_FILES = 128
 """Files besides connections: the model, libraries, the event loop."""
 
@@ -40,12 +40,12 @@ def make_server(app: FastAPI, limits: Limits | None = None) -> uvicorn.Server:
 class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        for listener in sockets or ():  # asyncio has one number for this and for how many are accepted at once
+        for listener in sockets or ():  # asyncio uses one number for this and for connections accepted at once
             listener.listen(BACKLOG)
 
 
 def _allow_open_files(wanted: int) -> int:
-    """How many files this process may open, after raising its soft limit as far as wanted and possible."""
+    """How many files this process may open, after raising its soft limit as far as needed and possible."""
     try:
         import resource
     except ModuleNotFoundError:  # not on Windows, which has no such limit for sockets

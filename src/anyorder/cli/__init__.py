@@ -49,16 +49,16 @@ TAKES_PLUGINS = (
 """The verbs whose options accept names that a user's plugin may register."""
 SHELLS = ("bash", "zsh")
 MAX_LINE = 1000
-"""Characters of an error line; it may repeat what a damaged file holds."""
+"""Maximum characters of an error line; it may repeat the contents of a damaged file."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the exit code is 0, 2 (bad input), 130 (Ctrl-C), 141 (nobody reads the output) or 143 (SIGTERM).
 
-    Without arguments it is the command of this process, which ends afterwards.
+    Without arguments, it runs the command line of this process, which ends afterwards.
     """
     if arguments is None:
-        # OpenMP's idle threads wait without keeping a core busy, which they would take from whatever else runs there.
+        # OpenMP's idle threads should sleep instead of busy-waiting on cores that other programs may need.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         code = _main(sys.argv[1:] if arguments is None else arguments)
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         was_distributed = _leave_process_group()
     if was_distributed:
         _exit_at_once(code)
-    if arguments is None:  # this process ends now; an interrupt can only disturb that
+    if arguments is None:  # the process is about to end; an interrupt could only disturb that
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
 
@@ -94,18 +94,18 @@ def _main(arguments: list[str]) -> int:
 
 
 def _explain(arguments: list[str], error: BaseException) -> int:
-    """The exit code for an error, and one line about it. An error that nobody foresaw is raised again."""
+    """The exit code for an error, and one line about it. An unexpected error is raised again."""
     try:
         raise error
     except LostProcessError as lost:
         _print_line(arguments, str(lost))
-        _exit_at_once(2)  # the others do not answer, so the group cannot be left in good order
+        _exit_at_once(2)  # the other processes do not answer, so the group cannot be left cleanly
     except InputError as wrong:
         return _refuse(arguments, str(wrong))
     except BrokenPipeError:
         _discard_output()
         return 141
-    except OSError as failed:  # a full disk, a place that may not be read or written
+    except OSError as failed:  # a full disk, a path that may not be read or written
         if failed.errno == errno.ENOSPC and failed.filename is None:
             _discard_output()
         reason = failed.strerror or str(failed)
@@ -120,7 +120,7 @@ def _explain(arguments: list[str], error: BaseException) -> int:
 
 
 _NO_MEMORY = "out of memory|allocate memory|not enough memory"
-"""What torch says of it, on each device."""
+"""How torch words it, on each device."""
 
 
 def _run(arguments: list[str]) -> None:
@@ -182,7 +182,7 @@ def _overview() -> str:
 
 
 def _check_encoding(arguments: list[str]) -> None:
-    """Python hands over what it cannot decode as surrogates, which no file, tokenizer or terminal takes."""
+    """Reject undecodable arguments: Python passes them as surrogates, which no file, tokenizer or terminal accepts."""
     for argument in arguments:
         if not any("\ud800" <= character <= "\udfff" for character in argument):
             continue
@@ -207,7 +207,7 @@ def _refuse(arguments: list[str], line: str) -> int:
 
 
 def _print_line(arguments: list[str], line: str) -> None:
-    """One line on standard error, whatever a name in it may hold."""
+    """Print one line on standard error, whatever characters it contains."""
     verb = f" {arguments[0]}" if arguments and arguments[0] in VERBS else ""
     printable = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", line).encode("utf-8", "backslashreplace").decode()
     printable = printable if len(printable) <= MAX_LINE else f"{printable[:MAX_LINE]} ..."
@@ -216,9 +216,9 @@ def _print_line(arguments: list[str], line: str) -> None:
 
 
 def _open_closed_streams() -> None:
-    """A closed standard stream leads to /dev/null, so that no file which is opened later takes its number.
+    """Redirect closed standard streams to /dev/null, so that no file opened later gets their numbers.
 
-    `sys.stdin` stays None, so that a verb which reads it can say that it is closed.
+    `sys.stdin` stays None, so that a verb that reads it can report that it is closed.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -228,7 +228,7 @@ def _open_closed_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Nobody takes the output; Python would complain once more when it closes the stream."""
+    """Discard the output, which nobody reads; Python would complain again when it closes the stream."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

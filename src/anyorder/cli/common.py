@@ -1,4 +1,4 @@
-"""What several verbs do alike: check where they write, choose the device, load the model, report on lines."""
+"""What several verbs share: check where they write, choose the device, load the model, report on lines."""
 
 import os
 import sys
@@ -15,20 +15,20 @@ from anyorder.translator import Translator, load
 
 
 def open_translator(model: str, device: str) -> Translator:
-    """The model on this process's device; joins the other processes where a launcher started several."""
+    """The model on this process's device; joins the other processes if a launcher started several."""
     place = resolve_device(device)
     join_processes(place)
     return load(model, place)
 
 
 def several(given: list[str] | str) -> list[str]:
-    """The values of an option that takes several; a recipe may name one without making a list of it."""
+    """The values of an option that takes several; a recipe may give a single one without a list."""
     return [str(one) for one in (given if isinstance(given, list) else [given])]
 
 
 @contextmanager
 def output_file(file: Path | None) -> Iterator[IO[str] | None]:
-    """A stream into a file that appears when the block ends well. None without a file, and in all but one process."""
+    """A stream into a file that appears if the block succeeds. None without a file, and in all but one process."""
     if file is None or not is_main_process():
         yield None
         return
@@ -43,7 +43,7 @@ def print_note(verb: str, note: str) -> None:
 
 
 def check_apart(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
-    """An `InputError` if two of the files to write, given by flag, are the same, or if one is also read."""
+    """Raise an `InputError` if two of the files to write, given by flag, are the same, or if one is also read."""
     read = {os.path.realpath(file) for file in inputs if file is not None}  # unlike resolve, accepts circular links
     flags: dict[str, str] = {}
     for flag, file in outputs.items():

@@ -1,6 +1,6 @@
 """Scripts for tab completion: verbs, their options, and the values of options that have a fixed set of them.
 
-A script is made once, from the parsers of all verbs, and then works without starting Python.
+A script is generated once, from the parsers of all verbs, and then works without starting Python.
 """
 
 from typing import Any, Literal, get_args, get_origin
@@ -28,7 +28,7 @@ def completion_script(shell: str) -> str:
 
 
 def _options(verb: str) -> dict[str, list[str]]:
-    """Each option of a verb and the values it may have; none where anything may be given."""
+    """Each option of a verb and its possible values; no values if it takes anything."""
     parser = make_parser(verb, VERBS[verb], verb_function(verb), plugins=verb in TAKES_PLUGINS)
     found: dict[str, list[str]] = {}
     for action in parser._actions:
@@ -40,7 +40,7 @@ def _options(verb: str) -> dict[str, list[str]]:
 
 
 def _first_choices(verb: str) -> list[str]:
-    """What may stand right behind a verb, where that is one of a fixed set."""
+    """What may directly follow a verb, if that is one of a fixed set."""
     positionals: dict[str, dict[str, Any]] = getattr(verb_function(verb), "positionals", {})
     return next((options["choices"] for options in positionals.values() if "choices" in options), [])
 

@@ -141,7 +141,7 @@ def evaluate(
                 temperature=0.0 if temperature is None else temperature,
                 top_p=1.0 if top_p is None else top_p,
             )
-            name_regimes(config, [AUTO], schedules, revisions)  # a wrong name is refused before the model is loaded
+            name_regimes(config, [AUTO], schedules, revisions)  # fail on a wrong name before the model is loaded
             if solves_puzzles:
                 _refuse_with_puzzles(
                     direction=direction, max_length=max_length, length=length, tokenize=tokenize,
@@ -194,7 +194,7 @@ evaluate.positionals = {  # type: ignore[attr-defined]
 
 
 def _files(given: list[str] | str | None) -> list[Path]:
-    """The files of an option that takes several, and may not be given."""
+    """The files of an option that takes several; empty if it is not given."""
     return [] if given is None else [Path(name) for name in several(given)]
 
 
@@ -230,7 +230,7 @@ def _score_files(
     for one in lines:
         check_systems(systems, one)
     first = {name: trajectories[:limit] for name, trajectories in systems.items()}
-    # A file's name may hold a comma.
+    # A file name may contain a comma.
     baselines = [] if against is None else [against] if against in systems else against.split(",")
     task = puzzles_of(systems)
     if task is not None:

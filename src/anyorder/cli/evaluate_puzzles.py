@@ -19,7 +19,7 @@ from anyorder.tasks import TASKS, make_task
 from anyorder.tasks.puzzles import read_puzzles
 
 SAMPLE = ("sample.puzzles.txt", "sample.solutions.txt")
-"""The test set that may lie beside a model."""
+"""The test set that a model may come with."""
 
 
 def score_puzzle_orders(
@@ -64,9 +64,9 @@ def score_puzzle_orders(
 
 
 def puzzles_of(systems: Systems) -> str | None:
-    """The puzzles that all trajectories solve; None if they do something else.
+    """The puzzle task that all trajectories solve; None if they do something else.
 
-    A line that is no puzzle may be among them: it was filled as a text, and is left out with a note.
+    There may be lines that are not puzzles: they were filled as text, and are left out with a note.
     """
     tasks = {run.task for runs in systems.values() for run in runs} - {INFILL}
     return tasks.pop() if len(tasks) == 1 and tasks <= TASKS.keys() else None
@@ -80,7 +80,7 @@ def score_puzzle_files(
     test: Test,
     samples: int,
 ) -> AccuracyEvaluation:
-    """Score answers that were written before. The puzzles are the sources; solutions are optional."""
+    """Score existing answers. The puzzles are the sources; solutions are optional."""
     _check_solutions(references)
     rules, runs = make_task(task), list(systems.values())
     check_systems(systems)

@@ -28,7 +28,7 @@ def parse(
 ) -> dict[str, Any]:
     """The values for a call of `function`.
 
-    Plugins are loaded before any config is made, so that configs may check names against what plugins register.
+    Plugins are loaded before any config is created, so that configs may check names against what plugins register.
     """
     parser = make_parser(verb, summary, function, plugins)
     parsed = parser.parse_args(_normalize(parser, arguments))
@@ -47,7 +47,7 @@ def make_parser(verb: str, summary: str, function: Callable[..., None], plugins:
     """The parser for a verb.
 
     The function's attribute `positionals` maps parameters that need special `add_argument` options to these options:
-    positional arguments, and options that may be given several times. Their `choices` are for tab completion alone.
+    positional arguments, and options that may be given several times. Their `choices` are only for tab completion.
     """
     positionals: dict[str, dict[str, Any]] = getattr(function, "positionals", {})
     parser = _Parser(prog=f"anyorder {verb}", description=_description(summary, function))
@@ -69,7 +69,7 @@ def make_parser(verb: str, summary: str, function: Callable[..., None], plugins:
 
 
 def with_flag(error: InputError, function: Callable[..., None]) -> str:
-    """The error's line with the field named as the flag that sets it; as it is if no flag of this verb does.
+    """The error's line with the field named as the flag that sets it; unchanged if no flag of this verb does.
 
     A config belongs to the parameter that is annotated with its class, or with a base class or subclass of it.
     """
@@ -121,14 +121,14 @@ class _Recipe(jsonargparse.ActionConfigFile):
             raise InputError(f"{values}: {error}") from None
         except UnicodeDecodeError as error:
             raise InputError(f"{values}: invalid UTF-8 (byte {error.start + 1})") from None
-        except ValueError as error:  # a tag such as !!int on what is none
+        except ValueError as error:  # a tag such as !!int on something else
             raise InputError(f"{values}: expected options in YAML ({error})") from None
 
 
 def _check_recipe(file: Path) -> None:
-    """Options lie one or two levels deep; the parser of YAML crashes at depths where this one does not."""
+    """Options are one or two levels deep; the YAML parser crashes at depths that this check can handle."""
     if not file.is_file():
-        return  # the parser says so
+        return  # the parser reports it
     if file.stat().st_size > MAX_RECIPE:
         raise InputError(f"has more than {MAX_RECIPE:,} bytes, expected a few options")
     depth = 0
@@ -142,7 +142,7 @@ def _check_recipe(file: Path) -> None:
 
 
 def _check_names(parser: jsonargparse.ArgumentParser, given: jsonargparse.Namespace) -> None:
-    """Options and groups of options exist. The parser finds this only later, when it no longer knows the recipe."""
+    """Options and option groups must exist. The parser checks this only later, when it no longer knows the recipe."""
     known = {action.dest for action in parser._actions if not action.dest.startswith(("help", "print_"))}
     for key, value in vars(given).items():
         if key not in known:

@@ -90,7 +90,7 @@ def _vocabulary(name: str) -> Vocabulary:
 
 
 def _amounts(spec: str) -> dict[str, dict[str, int]]:
-    """How many pairs of each corpus each split takes: `selection=news:1000,order=news:5000,order=europarl:1000`."""
+    """How many pairs each split takes from each corpus: `selection=news:1000,order=news:5000,order=europarl:1000`."""
     amounts: dict[str, dict[str, int]] = {}
     for part in filter(None, (part.strip() for part in spec.split(","))):
         match = re.fullmatch(r"([^=]+)=(.+):([0-9]{1,9})", part)

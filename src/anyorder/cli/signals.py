@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM do to the command. Imports almost nothing, so that it is in place before anything else."""
+"""What Ctrl-C and SIGTERM do to the command. Imports almost nothing, so that it is active before anything else."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ def received() -> int | None:
 
 
 class _Handling:
-    """Signals go to this handler in a `with` block. In a thread that is not the main one, nothing changes."""
+    """Signals go to this handler in a `with` block. Outside the main thread, nothing changes."""
 
     def __init__(self, handler: Handler, numbers: list[signal.Signals]):
         self._handler = handler
@@ -37,8 +37,8 @@ class _Handling:
 def unwind_on_signals() -> _Handling:
     """Ctrl-C and SIGTERM raise an exception, so that half-written files are removed on the way out.
 
-    A library in whose code it is raised may make another error of it; `received` tells. SIGTERM is left alone where a
-    launcher started several processes: one that waits for another would not react to it.
+    A library may turn the exception into another error; `received` still tells. SIGTERM is left alone if a launcher
+    started several processes: one that waits for another would not react to it.
     """
     _received.clear()
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
@@ -64,11 +64,11 @@ def _unwind(number: int, frame: object) -> None:
 
 
 def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
-    """Python cannot raise the exception of a signal that arrives in a `__del__` or a weak reference's callback."""
+    """Send the signal again: Python ignores exceptions in a `__del__` or a weak reference's callback."""
     if not isinstance(ignored.exc_value, KeyboardInterrupt | SystemExit):
         sys.__unraisablehook__(ignored)
         return
-    from threading import Timer  # not in here, where it would be lost once more
+    from threading import Timer  # not raised here, where it would be lost again
 
     timer = Timer(0.01, os.kill, (os.getpid(), _received[-1]))
     timer.daemon = True

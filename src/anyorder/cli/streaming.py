@@ -1,4 +1,4 @@
-"""What the verbs that decode lines of text do alike: open the input, print and write trajectories, report on lines."""
+"""What the verbs that decode lines of text share: open the input, print and write trajectories, report on lines."""
 
 import os
 import sys
@@ -49,12 +49,12 @@ def open_input(arguments: list[str], on_invalid: OnInvalid) -> tuple[Iterator[st
 
 
 def texts_input(texts: list[str]) -> tuple[Iterator[str], str]:
-    """Texts of the command line as lines, and what to call them in messages."""
+    """Texts from the command line as lines, and what to call them in messages."""
     return iter([" ".join(text.splitlines()) for text in texts]), "input"
 
 
 def open_output(file: Path | None) -> AbstractContextManager[TrajectoryWriter | None]:
-    """What was decoded stays in the file when nobody reads standard output any more (`| head`)."""
+    """A writer that keeps what was decoded when nobody reads standard output anymore (`| head`)."""
     if file is None or not progress.is_main_process():
         return nullcontext()
     return trajectory_writer(file, keep_on=(BrokenPipeError,))
@@ -69,7 +69,7 @@ class Shown:
 
 
 def show(stream: Iterator[Trajectory], writer: TrajectoryWriter | None, trace: bool) -> Shown:
-    """Print trajectories, and write them where there is a file."""
+    """Print trajectories, and write them if there is a file."""
     shown = Shown()
     while trajectories := list(islice(stream, CHUNK)):
         if not progress.is_main_process():

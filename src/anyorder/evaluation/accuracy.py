@@ -1,4 +1,4 @@
-"""Score systems on puzzles: an answer is right or wrong. Never decodes and knows no model."""
+"""Score systems on puzzles: an answer is right or wrong. Never decodes and needs no model."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ DIGITS = 4
 
 @dataclass(frozen=True)
 class AccuracyDifference:
-    """A system's accuracy less a baseline's, with a 95% interval (percentiles of paired bootstrap samples)."""
+    """A system's accuracy minus a baseline's, with a 95% interval (percentiles of paired bootstrap samples)."""
 
     accuracy: float
     low: float
@@ -35,31 +35,31 @@ class AccuracyDifference:
 
 @dataclass(frozen=True)
 class AccuracyScore:
-    """One system."""
+    """The scores of one system."""
 
     system: str
     order: str
     puzzles: int
     accuracy: float
-    """Puzzles that are entirely right, in percent."""
+    """Puzzles solved entirely, in percent."""
     accuracy_interval: tuple[float, float]
-    """Of 95% (Wilson), in percent."""
+    """95% Wilson interval, in percent."""
     cells: float | None
-    """Cells that are right, in percent; None where no solutions are given."""
+    """Correct cells, in percent; None if no solutions are given."""
     forwards: float
-    """Mean forward passes of a puzzle."""
+    """Mean number of forward passes per puzzle."""
     p_values: dict[str, float] = field(default_factory=dict)
-    """Two-sided, against each baseline, by its name; not against itself. Empty if there are too few puzzles."""
+    """Two-sided p-values against each other baseline, by name. Empty if there are too few puzzles."""
     p_values_holm: dict[str, float] = field(default_factory=dict)
     """The same after Holm's correction for comparing with several baselines."""
     differences: dict[str, AccuracyDifference] = field(default_factory=dict)
-    """From each baseline, by its name."""
+    """Differences from each baseline, by name."""
     schedule: str = ""
-    """How many cells a step filled, by name; empty if nobody recorded it."""
+    """The name of the schedule; empty if not recorded."""
     revision: str = ""
-    """Which cells were masked again, by name; empty if nobody recorded it."""
+    """The name of the revision; empty if not recorded."""
     seconds: float | None = None
-    """Time spent decoding; None if the trajectories were given."""
+    """Time spent decoding; None for existing trajectories."""
 
 
 @dataclass(frozen=True)
@@ -70,19 +70,19 @@ class AccuracyEvaluation:
     task: str
     rows: list[AccuracyScore]
     notes: list[str] = field(default_factory=list)
-    """What a reader of the table should know, one sentence each."""
+    """Notes for readers of the table, one sentence each."""
     lines: list[LineNote] = field(default_factory=list)
     """The lines that were left out."""
 
     def as_json(self) -> dict[str, Any]:
-        """Everything but the time it took: the same evaluation gives the same record."""
+        """Everything except timings, so that the same evaluation gives the same record."""
         record = asdict(self)
         for row in record["rows"]:
             del row["seconds"]
         return record
 
     def timings(self) -> dict[str, Any]:
-        """The time that decoding took, row by row."""
+        """The decoding time of every row."""
         rows = [{name: getattr(row, name) for name in ("system", "puzzles", "seconds")} for row in self.rows]
         return {"signature": self.signature, "task": self.task, "rows": rows}
 
@@ -98,10 +98,10 @@ def score_puzzles(
     """Score systems that solved the same puzzles.
 
     Args:
-        systems: Trajectories of all puzzles by the name of their system.
-        task: What an answer must hold.
-        puzzles: What was asked, and the solutions where they are known.
-        against: Names of the systems that p-values compare with; the first system if none is named.
+        systems: Trajectories by system name.
+        task: The rules of the puzzles.
+        puzzles: The puzzles, and their solutions if known.
+        against: Names of the baseline systems for the p-values; by default the first system.
         test: See `evaluate`; it resamples which puzzles are solved.
         samples: See `evaluate`.
     """
@@ -142,7 +142,7 @@ def score_puzzles(
 
 
 def answers_of(task: PuzzleTask, trajectories: Sequence[Trajectory]) -> np.ndarray:
-    """(N, cells) int64: the filled grids; `EMPTY` where a token is none of the task's symbols."""
+    """(N, cells) int64: the filled grids; `EMPTY` where a token is not one of the task's symbols."""
     numbers = task.numbers
     answers = np.full((len(trajectories), task.cells), EMPTY, np.int64)
     for row, trajectory in zip(answers, trajectories, strict=True):
@@ -157,9 +157,9 @@ def answers_of(task: PuzzleTask, trajectories: Sequence[Trajectory]) -> np.ndarr
 def solved_puzzles(
     task: PuzzleTask, trajectories: Sequence[Trajectory], solutions: np.ndarray | None = None
 ) -> np.ndarray:
-    """(N,) bool: which of them solve their puzzle, by the rules or by the solutions, (N, cells).
+    """(N,) bool: which trajectories solve their puzzle, by the rules or by the (N, cells) solutions.
 
-    The clues are those of the canvas, or else of the source. What has neither is not solved.
+    The clues come from the canvas, or else from the source. A trajectory with neither is not solved.
     """
     puzzles = np.full((len(trajectories), task.cells), EMPTY, np.int64)
     known = np.zeros(len(trajectories), bool)
@@ -171,7 +171,7 @@ def solved_puzzles(
 
 
 def _clues(task: PuzzleTask, trajectory: Trajectory) -> np.ndarray | None:
-    """(cells,) int64: the puzzle that a trajectory fills in; None if it says none."""
+    """(cells,) int64: the puzzle that a trajectory fills in; None if it has none."""
     if trajectory.canvas is not None and len(trajectory.canvas) == task.cells:
         return np.array([task.numbers.get(token or "", EMPTY) for token in trajectory.canvas])
     with suppress(InputError):
@@ -193,7 +193,7 @@ def wilson_interval(right: int, count: int) -> tuple[float, float]:
 
 
 def with_seconds(evaluation: AccuracyEvaluation, seconds: Mapping[str, float]) -> AccuracyEvaluation:
-    """The same with the time that each system took."""
+    """The same evaluation with the time that each system took."""
     return replace(evaluation, rows=[replace(row, seconds=round(seconds[row.system], 3)) for row in evaluation.rows])
 
 

@@ -1,4 +1,4 @@
-"""Scores of plain strings. All of them are sacreBLEU's; nothing here knows trajectories or models."""
+"""Scores of plain strings, all computed by sacreBLEU. Knows nothing about trajectories or models."""
 
 from collections.abc import Sequence
 from functools import cache

@@ -1,4 +1,4 @@
-"""Score systems: trajectories and references in, one row per system out. Never decodes and knows no model."""
+"""Score systems: trajectories and references in, one row per system out. Never decodes and needs no model."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -188,7 +188,7 @@ def check_against(against: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def check_test(test: str, samples: int) -> None:
-    """An `InputError` for a test that does not exist, or for too few or too many samples."""
+    """Raise an `InputError` for a test that does not exist, or for too few or too many samples."""
     if test not in get_args(Test):
         raise unknown("test", test, get_args(Test))
     check_number("samples", samples, at_least=MIN_SAMPLES, at_most=MAX_SAMPLES)

@@ -95,9 +95,9 @@ def evaluate_orders(
     configs = name_regimes(config, orders, schedules, revisions)
     check_against(against, list(configs))
     check_test(test, samples)
-    translator.direction_languages(direction)  # an unknown one is refused before an order is looked for
+    translator.direction_languages(direction)  # fail on an unknown direction before looking for an order
     for order_config in configs.values():
-        order_config.bind(translator.model, direction)  # a learned order that does not exist is refused before decoding
+        order_config.bind(translator.model, direction)  # fail before decoding if a learned order does not exist
     pairs = _encode(translator, direction, sources, sets, config.length == "gold")
     scorer = make_scorer(tokenize or default_tokenizer(translator.direction_languages(direction)[1]), pairs.words)
     limits = sorted(set(max_lengths) or {None}, key=lambda limit: (limit is None, limit))
@@ -140,17 +140,17 @@ class _Pairs:
     words: dict[str, str]
     """The Moses words of every reference."""
     problems: list[tuple[Problem, ...]]
-    """Why a pair is not scored as it is."""
+    """Why a pair is left out or changed."""
     longer_side: np.ndarray
     """(pairs,) int64: subwords of the longer side; the largest integer where a side is empty."""
 
 
 @dataclass(frozen=True)
 class _Decoded:
-    """A test set in one order."""
+    """A test set decoded in one order."""
 
     trajectories: dict[int, Trajectory]
-    """By the number of the pair."""
+    """By the index of the pair."""
     seconds: dict[int | None, float]
     """Time spent on the sentences within each limit."""
 
@@ -184,12 +184,12 @@ def _side(reference: int) -> str:
 
 
 def _names_by_side(names: Sequence[str], references: int) -> dict[str, str]:
-    """What errors call each side; lists of references that have no name go by the last one."""
+    """What errors call each side; lists of references without a name get the last name."""
     return {"source": names[0], **{_side(k): names[min(k + 1, len(names) - 1)] for k in range(references)}}
 
 
 def _line_notes(pairs: _Pairs, used: set[int]) -> list[LineNote]:
-    """The pairs that are left out or not scored as they are. One beyond every length limit was not asked for."""
+    """Notes on pairs that are left out or changed, except those beyond every length limit."""
     empty = set(np.flatnonzero(pairs.longer_side == _EMPTY).tolist())
     return [
         LineNote(i + 1, join_notes(problems), scored=i in used)
@@ -199,7 +199,7 @@ def _line_notes(pairs: _Pairs, used: set[int]) -> list[LineNote]:
 
 
 def _within(pairs: _Pairs, limit: int | None, names: Sequence[str]) -> list[int]:
-    """The numbers of the pairs within a limit."""
+    """The indices of the pairs within a limit."""
     found = np.flatnonzero(pairs.longer_side <= (_EMPTY - 1 if limit is None else limit)).tolist()
     if not found:
         missing = "text" if limit is None else f"at most {limit} subwords"

@@ -62,7 +62,7 @@ def evaluate_puzzles(
     configs = name_regimes(config or DecodingConfig(), orders, schedules, revisions)
     check_against(against, list(configs))
     check_test(test, samples)
-    CellTokens(filler.model, task)  # a model of something else is refused before decoding
+    CellTokens(filler.model, task)  # fail before decoding if the model is for something else
     for order_config in configs.values():
         order_config.bind(filler.model, INFILL)
     systems: dict[str, list[Trajectory]] = {}
@@ -118,7 +118,7 @@ def stream_puzzles(
     """
 
     def read(line: str) -> tuple[str, str | None]:
-        """The text to fill, and the puzzle that it is, if it is one."""
+        """The text to fill, and the puzzle if the line is one."""
         try:
             return masked_text(task, task.read(line)), line.strip()
         except InputError:
@@ -137,7 +137,7 @@ def masked_text(task: PuzzleTask, puzzle: np.ndarray) -> str:
 
 
 def task_of(filler: Filler, name: str | None = None) -> PuzzleTask:
-    """The task of that name, or else the one that the model was trained on; an `InputError` if it cannot solve it."""
+    """The task of that name, or else the one the model was trained on; an `InputError` if the model cannot solve it."""
     name = name or getattr(filler.model.network.config, TASK_KEY, None)
     if not name:
         model = filler.model.name

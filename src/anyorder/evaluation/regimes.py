@@ -17,10 +17,10 @@ def name_regimes(
     schedules: Sequence[str | int | Schedule] | None = None,
     revisions: Sequence[str | Revision] | None = None,
 ) -> dict[str, DecodingConfig]:
-    """How each system decodes. Its name is the order's, then the schedule's and the revision's if there are several.
+    """The config of each system by name: the order's, then the schedule's and the revision's if there are several.
 
     Args:
-        config: Everything else; its schedule and revision if none are given.
+        config: Everything else, and the schedule and revision if none are given.
         orders: The orders to compare.
         schedules: The schedules to compare.
         revisions: The revisions to compare.

@@ -1,4 +1,4 @@
-"""Random draws for paired tests, in blocks of bounded memory. Knows nothing of systems and scores.
+"""Random draws for paired tests, in blocks of bounded memory. Knows nothing about systems and scores.
 
 The draws depend on the seed and the number of sentences only: not on the systems, the blocks or the version of numpy.
 """

@@ -1,4 +1,4 @@
-"""How trajectories are scored: which strings BLEU compares and how it tokenizes them. Knows no model."""
+"""How trajectories are scored: which strings BLEU compares and how it tokenizes them. Needs no model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +11,9 @@ from anyorder.evaluation.bleu import multi_bleu
 
 
 def default_tokenizer(language: str, otherwise: str = "moses") -> str:
-    """The tokens of BLEU in a target language if nothing else is asked for: `zh` for Chinese, as WMT does.
+    """The default BLEU tokenizer for a target language: `zh` for Chinese, as at WMT.
 
-    Chinese words are what a segmenter makes of a text, so BLEU on words would depend on the segmenter.
+    Chinese text has no spaces between words, so BLEU on words would depend on the segmenter.
     """
     return "zh" if language == "zh" else otherwise
 
@@ -37,9 +37,9 @@ class Scorer(ABC):
         """One plain reference per sentence, as the metric takes them."""
 
     def settings(self, references: int = 1) -> dict[str, str]:
-        """sacreBLEU's own signature, by key, with so many references per sentence."""
+        """sacreBLEU's own signature, by key, with this many references per sentence."""
         metric = self.metric()
-        metric.corpus_score(["a"], [["a"]] * references)  # before this sacreBLEU does not know their number
+        metric.corpus_score(["a"], [["a"]] * references)  # before this, sacreBLEU does not know their number
         parts = (part.partition(":") for part in str(metric.get_signature()).split("|"))
         return {**{key: value for key, _, value in parts}, "tok": self.name}
 
@@ -60,7 +60,7 @@ class SacreBLEUScorer(Scorer):
     def metric(self) -> BLEU:
         try:
             return BLEU(tokenize=self.name)
-        except (ImportError, OSError, RuntimeError) as error:  # some tokenizers need packages or models of their own
+        except (ImportError, OSError, RuntimeError) as error:  # some tokenizers need their own packages or models
             raise InputError(f"'{self.name}': {' '.join(str(error).split())}", "tokenize") from None
 
     def hypotheses(self, trajectories: Sequence[Trajectory]) -> list[str]:
@@ -74,7 +74,7 @@ class MosesScorer(Scorer):
     """multi-bleu.perl on Moses words: the words that the trajectories' tokens spell against those of the references.
 
     Args:
-        split_words: From plain references to lines of words, as the model's own text processing splits them.
+        split_words: Splits plain references into words, as the model's own text processing does.
     """
 
     name = "moses"

@@ -1,6 +1,6 @@
-"""Is the difference real: two-sided paired tests between systems that translated the same sentences.
+"""Significance: two-sided paired tests between systems that translated the same sentences.
 
-Takes statistics of sentences and a score of their sums, so it knows neither BLEU nor text.
+Takes sentence statistics and a function that scores their sums, so it knows nothing about BLEU or text.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +16,12 @@ Test = Literal["randomization", "bootstrap"]
 SEED = 12345
 SAMPLES = 10_000
 MIN_SAMPLES = 20
-"""With fewer resamplings no p-value could fall below 0.05."""
+"""With fewer resamples, no p-value could fall below 0.05."""
 MAX_SAMPLES = 1_000_000
 MIN_SENTENCES = 10
 """With fewer sentences there is no test: with five, no p-value of a two-sided test could fall below 0.05."""
 _TIE = 1e-9
-"""Scores that are closer are equal: they were rounded differently."""
+"""Scores closer than this are equal; they differ only by rounding."""
 
 SumScore = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """From summed statistics (..., K) to scores (...)."""
@@ -32,7 +32,7 @@ class Comparison:
     """A system against a baseline."""
 
     difference: float
-    """The system's score less the baseline's."""
+    """The system's score minus the baseline's."""
     low: float
     high: float
     """A 95% interval of the difference: percentiles of paired bootstrap samples."""
@@ -53,15 +53,15 @@ def compare(
     All pairs see the same draws, so a comparison does not depend on which other systems there are.
 
     Args:
-        statistics: (sentences, K) for each system, by name; any row sum of a resampled test set can be scored.
+        statistics: (sentences, K) for each system, by name; their sum over any resampled test set can be scored.
         baselines: Names of systems to compare with.
         score: See `SumScore`.
         test: `randomization`: outputs of the two systems are swapped at random, sentence by sentence; the p-value is
             the share of swaps whose absolute difference is at least the observed one. `bootstrap`: test sets are drawn
             with replacement; the p-value is the share of them whose difference is at least as far from the observed
             one as that is from zero. Both count the observed test set as one of the samples.
-        samples: Resamplings.
-        seed: Of the draws.
+        samples: Number of resamples.
+        seed: Random seed.
     """
     names = list(statistics)
     pairs = [(name, baseline) for name in names for baseline in baselines if name != baseline]
@@ -87,7 +87,7 @@ def compare(
 def bootstrap_intervals(
     statistics: Mapping[str, NDArray[np.int64]], score: SumScore, samples: int = SAMPLES, seed: int = SEED
 ) -> dict[str, tuple[float, float]]:
-    """A 95% interval of every system's score: percentiles of bootstrap samples. Arguments as of `compare`."""
+    """A 95% interval of every system's score: percentiles of bootstrap samples. Arguments as in `compare`."""
     resampled = _bootstrap_scores(_Sums(statistics), score, samples, seed)
     return {name: _percentiles(scores) for name, scores in resampled.items()}
 
@@ -166,7 +166,7 @@ def _percentiles(values: NDArray[np.float64]) -> tuple[float, float]:
 def _count_swaps(
     sums: _Sums, differences: Mapping[tuple[str, str], float], score: SumScore, samples: int, seed: int
 ) -> dict[tuple[str, str], int]:
-    """How many random swaps leave at least the observed difference between the systems of each pair."""
+    """How many random swaps give at least the observed difference, for each pair of systems."""
     extreme = dict.fromkeys(differences, 0)
     for swaps in draw_swaps(sums.sentences, samples, seed):
         swapped = sums.weighted(swaps)

@@ -1,6 +1,6 @@
-"""What BLEU needs of each sentence, counted once: sums over any sentences give the BLEU of any resampled test set.
+"""Per-sentence counts for BLEU, computed once: their sums give the BLEU of any resampled test set.
 
-Knows neither systems nor tests.
+Knows nothing about systems or tests.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def sentence_statistics(
     Args:
         metric: sacreBLEU's metric; it tokenizes and counts.
         systems: The hypotheses of each system.
-        references: For each set of references one per sentence.
+        references: Sets of references, each with one per sentence.
     """
     # sacreBLEU's own paired tests start like this; its public functions return sums only.
     metric._ref_cache = metric._cache_references(references)

@@ -1,6 +1,6 @@
-"""Systems that are compared: several sets of trajectories of the same sentences, by name, and what is known of them.
+"""Systems to compare: several sets of trajectories of the same sentences, by name, and what they have in common.
 
-Knows no scores and no models.
+Knows nothing about scores or models.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ UNKNOWN = "unknown"
 
 
 def name_systems(systems: Systems | Sequence[Trajectory]) -> Systems:
-    """The systems by name; trajectories alone are one system, called by their order."""
+    """The systems by name; trajectories alone are one system, named after their order."""
     if isinstance(systems, Mapping):
         return systems
     return {common_order(systems) or "system": systems}
@@ -41,7 +41,7 @@ def common_signature(systems: Systems) -> Signature:
     """The settings that the trajectories were decoded with.
 
     `order` is `*`, because each system has its own, followed by what identifies a learned order. A setting that
-    differs between trajectories lists its values; `unknown` is one of them where a trajectory records none.
+    differs between trajectories lists its values; `unknown` is one of them if a trajectory records none.
     """
     recorded: dict[str, Signature] = {}
     orders: dict[str, None] = {}
@@ -61,7 +61,7 @@ def common_signature(systems: Systems) -> Signature:
 
 
 def _parse(text: str) -> Signature:
-    """The signature; nothing where someone else's file holds a text of another form."""
+    """The signature; empty if a file from elsewhere has text in another format."""
     try:
         return Signature.parse(text)
     except InputError:

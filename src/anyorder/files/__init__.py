@@ -1,4 +1,4 @@
-"""Results on disk: written whole or not at all, and checked when they are read. Knows nothing of what they hold.
+"""Results on disk: written completely or not at all, and checked when read. Knows nothing about their contents.
 
 `output` writes files, `folders` folders, `locks` keeps writers apart, and `records` reads what may be damaged.
 """

@@ -1,6 +1,6 @@
-"""A folder that appears whole or not at all, also after a power cut, and changes places with the one it replaces.
+"""A folder that appears complete or not at all, even after a power cut, and is swapped with the one it replaces.
 
-While it is filled it lies beside its place, as files do. The exchange is a single step where the file system can do
+While it is being filled it is next to its final path, as with files. The swap is atomic if the file system supports
 that, so a reader finds either the old folder or the new one, and `read_whole` never reads half of each.
 """
 
@@ -22,21 +22,21 @@ from anyorder.files.output import PARTIAL, cannot_write, sha256, sync_folder, wr
 from anyorder.files.records import read_json
 
 OLD = ".old"
-"""Behind the name of a folder that is being replaced, where that takes two steps."""
+"""Suffix of a folder that is being replaced, if that takes two steps."""
 CHECKSUMS = "checksums.json"
-"""Lies in a folder written here: the SHA-256 of each of its files."""
+"""A file in each folder from `atomic_folder`: the SHA-256 of each of its files."""
 Result = TypeVar("Result")
 
 
 @contextmanager
 def atomic_folder(folder: Path, replace: bool = True) -> Iterator[Path]:
-    """An empty folder to fill, which takes the place of `folder` when the block ends well and vanishes otherwise.
+    """An empty folder to fill, which takes the place of `folder` if the block succeeds and is removed otherwise.
 
     The checksums of its files are added, for `verify`.
 
     Args:
-        folder: The folder to write; its parents are made.
-        replace: Whether one that exists is replaced; otherwise it is an `InputError`.
+        folder: The folder to write; its parents are created.
+        replace: Whether to replace an existing folder; otherwise it is an `InputError`.
     """
     recover_folder(folder)
     if folder.exists() and not replace:
@@ -51,7 +51,7 @@ def atomic_folder(folder: Path, replace: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def added_files(folder: Path) -> Iterator[Path]:
-    """An empty folder to fill, whose files move into `folder` when the block ends well. Other files there stay."""
+    """An empty folder to fill, whose files move into `folder` if the block succeeds. Other files there stay."""
     with _partial_folder(folder) as partial:
         yield partial
         _sync_tree(partial)
@@ -62,7 +62,7 @@ def added_files(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _partial_folder(folder: Path) -> Iterator[Path]:
-    """An empty folder beside `folder` that is locked by this process, and removed in the end if it is still there."""
+    """An empty folder next to `folder` that this process locks, and removes at the end if it is still there."""
     partial = _beside(folder, PARTIAL)
     with _writing(folder):
         partial.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ _DISK_ERRORS = {
 
 
 def replace_folder(new: Path, old: Path) -> None:
-    """Put `new` in the place of `old`, which then lies where `new` was or is removed."""
+    """Put `new` in the place of `old`, which moves to where `new` was or is removed."""
     if not old.exists():
         new.rename(old)
     elif not _exchange(new, old):
@@ -106,7 +106,7 @@ def replace_folder(new: Path, old: Path) -> None:
 
 
 def _exchange(a: Path, b: Path) -> bool:
-    """Let two folders change places in one step; False where the system cannot."""
+    """Swap two folders atomically; False if the system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     if sys.platform == "linux" and hasattr(libc, "renameat2"):
         here, exchange = -100, 2
@@ -120,20 +120,20 @@ def _exchange(a: Path, b: Path) -> bool:
 
 
 def _beside(folder: Path, ending: str) -> Path:
-    """The same place with something behind its name, also if it was given as `.` or `..`."""
+    """The same path with a suffix, even if it was given as `.` or `..`."""
     path = Path(os.path.abspath(folder))
     return path.with_name(path.name + ending) if path.name else path / ending
 
 
 def recover_folder(folder: Path) -> None:
-    """Bring back a folder whose replacement was killed between its two steps."""
+    """Restore a folder whose replacement was killed between its two steps."""
     aside = _beside(folder, OLD)
     if aside.is_dir() and not folder.exists():
         aside.rename(folder)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Finish in a folder what killed processes left: bring back what they were replacing, remove what is unfinished."""
+    """Clean up after killed processes in a folder: restore what they were replacing, remove what is unfinished."""
     for aside in folder.glob(f"*{OLD}"):
         recover_folder(aside.with_name(aside.name.removesuffix(OLD)))
     for pattern in (f"*{PARTIAL}", f"*{OLD}"):
@@ -150,16 +150,16 @@ def is_leftover(name: str) -> bool:
 
 
 def read_whole(folder: Path, read: Callable[[Path], Result]) -> Result:
-    """What `read` makes of a folder. If the folder was replaced meanwhile, it is read again: never half of each."""
+    """What `read` returns for a folder. If the folder was replaced meanwhile, it is read again: never half of each."""
     for attempt in range(_ATTEMPTS):
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:  # let `read` say what is wrong, but not if a replacement in two steps is under way
+        except OSError:  # let `read` say what is wrong, unless a two-step replacement is in progress
             if _beside(folder, OLD).exists():
                 time.sleep(0.01)
                 continue
             return read(folder)
-        try:  # while it is open, no other folder can have its number
+        try:  # while it is open, no other folder can get its inode
             result = read(folder)
             if is_at(descriptor, folder):
                 return result
@@ -168,7 +168,7 @@ def read_whole(folder: Path, read: Callable[[Path], Result]) -> Result:
                 raise
         finally:
             os.close(descriptor)
-        time.sleep(random.uniform(0, 0.001 * attempt))  # a writer without pause would win every time
+        time.sleep(random.uniform(0, 0.001 * attempt))  # a writer that never pauses would win every time
     raise InputError(f"{folder}: is being replaced all the time; try again")
 
 
@@ -176,9 +176,9 @@ _ATTEMPTS = 100
 
 
 def verify(folder: Path, *names: str) -> None:
-    """An `InputError` for a file that is not what was written there.
+    """Raise an `InputError` for a file that differs from what was written.
 
-    A folder without checksums passes. A file that is missing is left to its reader.
+    A folder without checksums passes. A missing file is left to its reader.
     """
     file = folder / CHECKSUMS
     if not file.exists():
@@ -211,9 +211,9 @@ def _sync_tree(folder: Path) -> None:
 
 @contextmanager
 def keep_folder(folder: Path, message: str) -> Iterator[None]:
-    """A folder, made if it is new, that other processes are kept out of; `message` is what they get.
+    """Lock a folder against other processes, creating it if needed; `message` is the error they get.
 
-    A new one in which nothing was written is removed again.
+    A new folder is removed again if nothing was written to it.
     """
     is_new = not folder.exists()
     try:
@@ -225,5 +225,5 @@ def keep_folder(folder: Path, message: str) -> Iterator[None]:
             yield
         finally:
             if is_new:
-                with suppress(OSError):  # there is something in it
+                with suppress(OSError):  # it is not empty
                     folder.rmdir()

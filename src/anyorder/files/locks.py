@@ -13,7 +13,7 @@ from anyorder.errors import InputError
 
 @contextmanager
 def lock_folder(folder: Path, message: str | None = None) -> Iterator[None]:
-    """Keep other processes out of a folder until the block ends or this process does; `message` is what they get."""
+    """Keep other processes out of a folder until the block ends or this process does; `message` is their error."""
     while True:
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -34,10 +34,10 @@ def lock_folder(folder: Path, message: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def try_lock(file: Path) -> Iterator[bool]:
-    """Whether this process alone has a lock, until the block ends or this process does. Does not wait.
+    """Whether this process got the lock, which it holds until the block ends or the process does. Does not wait.
 
-    file: An empty file that stands for what is locked. It is made, with its folder, and removed when the block ends.
-        What a killed process left of it is no hindrance.
+    file: An empty file that stands for what is locked. It is created, with its folder, and removed when the block
+        ends. A file left by a killed process does no harm.
     """
     descriptor = _open_lock(file)
     if descriptor is None:
@@ -46,7 +46,7 @@ def try_lock(file: Path) -> Iterator[bool]:
     try:
         yield True
     finally:
-        file.unlink(missing_ok=True)  # before it is given up, so that nobody's lock is removed but this one
+        file.unlink(missing_ok=True)  # before the lock is released, so that only this lock is removed
         os.close(descriptor)
 
 
@@ -58,7 +58,7 @@ def _open_lock(file: Path) -> int | None:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             if isinstance(error, FileNotFoundError | FileExistsError) and not file.parent.is_file():
-                time.sleep(0.001 * attempt)  # another process made or removed the folder at the same time
+                time.sleep(0.001 * attempt)  # another process created or removed the folder at the same time
                 continue
             raise InputError(f"{file}: cannot be written ({error.strerror})") from None
         if not lock(descriptor):
@@ -75,7 +75,7 @@ _ATTEMPTS = 100
 
 @contextmanager
 def wait_for_lock(file: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock of `try_lock`, once no other process does. on_wait: Called once if that is not soon."""
+    """Wait for the lock of `try_lock`, and hold it. on_wait: Called once if the wait is not short."""
     for number, pause in enumerate(pauses()):
         with try_lock(file) as held:
             if held:
@@ -87,7 +87,7 @@ def wait_for_lock(file: Path, on_wait: Callable[[], None] = lambda: None) -> Ite
 
 
 def pauses() -> Iterator[float]:
-    """Seconds to wait before looking again, longer and longer: a short wait ends soon, and a long one costs little."""
+    """Seconds to wait before checking again, increasing: a short wait ends soon, and a long one costs little."""
     pause = 0.05
     while True:
         yield pause
@@ -107,7 +107,7 @@ def is_locked(file: Path) -> bool:
 
 
 def knows_locks(folder: Path) -> bool:
-    """Whether the file system of a folder has locks."""
+    """Whether the file system of a folder supports locks."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,7 +117,7 @@ def knows_locks(folder: Path) -> bool:
 
 
 def lock(descriptor: int) -> bool:
-    """Whether this process holds the file or folder now. Where the file system knows no locks, it does."""
+    """Lock a file or folder; returns whether it succeeded, and always True if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,7 +1,7 @@
-"""A file that appears whole or not at all, also after a power cut.
+"""A file that appears complete or not at all, even after a power cut.
 
-While it is written it lies beside its place, with `.partial` behind its name, and its writer holds a lock on it. So a
-second writer is refused, and what a killed writer left behind is no hindrance to the next one.
+While it is being written it is next to its final path, with the suffix `.partial`, and its writer holds a lock on it.
+So a second writer is refused, and what a killed writer left behind does not block the next one.
 """
 
 import errno
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PARTIAL = ".partial"
-"""Behind the name of what is being written."""
+"""Suffix of what is being written."""
 
 
 @contextmanager
 def atomic_file(file: Path, keep_on: tuple[type[BaseException], ...] = ()) -> Iterator[IO[str]]:
-    """A text stream into a file that appears when the block ends well, and not at all otherwise.
+    """A text stream into a file that appears only if the block succeeds.
 
-    A name that ends in .gz or .xz is compressed. What is no plain file, such as /dev/stdout, is written to directly.
+    A file named .gz or .xz is compressed. Anything but a regular file, such as /dev/stdout, is written to directly.
 
     Args:
         file: Where to write.
@@ -38,7 +38,7 @@ def atomic_file(file: Path, keep_on: tuple[type[BaseException], ...] = ()) -> It
     """
     if file.is_dir():
         raise InputError(f"{file}: is a folder, expected a file to write")
-    file = file.resolve() if file.is_file() else file  # a link stays one
+    file = file.resolve() if file.is_file() else file  # a symbolic link stays one
     if file.exists() and not file.is_file():
         with io.BufferedWriter(_OutputFile(file, file, "wb")) as output, _text_stream(output, file.suffix) as stream:
             yield stream
@@ -59,7 +59,7 @@ def atomic_file(file: Path, keep_on: tuple[type[BaseException], ...] = ()) -> It
 
 
 class _OutputFile(io.FileIO):
-    """A file whose writing fails with an `InputError` that names its final place, as on a full disk."""
+    """A file whose write errors, such as a full disk, become an `InputError` that names its final path."""
 
     def __init__(self, path: Path, place: Path, mode: str):
         self._place = place
@@ -98,7 +98,7 @@ def _open_locked(partial: Path, file: Path) -> _OutputFile:
 def _text_stream(output: IO[bytes], suffix: str) -> Iterator[IO[str]]:
     """Text into a binary file, which stays open."""
     compressed: IO[bytes] | None = None
-    if suffix == ".gz":  # without the time, so that equal text gives equal bytes
+    if suffix == ".gz":  # without a timestamp, so that equal text gives equal bytes
         compressed = cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", fileobj=output, mtime=0))
     elif suffix == ".xz":
         compressed = cast(IO[bytes], lzma.LZMAFile(output, "wb"))  # noqa: SIM115 - closed below
@@ -126,14 +126,14 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems sync no folders
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot sync folders
             raise
     finally:
         os.close(descriptor)
 
 
 def check_writable(folder: Path) -> None:
-    """An `InputError` unless something can be written into a folder, which need not exist yet."""
+    """Raise an `InputError` unless something can be written into a folder, which need not exist yet."""
     try:
         place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     except OSError as error:

@@ -1,6 +1,6 @@
 """What is read from files that may be damaged: JSON and tensors, every value checked before it is used.
 
-An error names the file, the field and what was expected there. Sizes are checked before memory is asked for.
+An error names the file, the field and what was expected there. Sizes are checked before memory is allocated.
 """
 
 import json
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MAX_BYTES = 1 << 28
-"""A JSON file is not larger."""
+"""Maximum size of a JSON file."""
 LARGEST = 1 << 53
-"""No whole number in a file is larger; all up to it are exact in every reader of JSON."""
+"""The largest integer in a file; all integers up to it are exact in every JSON reader."""
 Config = TypeVar("Config")
 _REQUIRED: Any = object()
 
@@ -58,12 +58,12 @@ def _refuse_constant(name: str) -> None:
 
 
 def read_record(file: Path) -> "Record":
-    """The object in a JSON file, to be taken apart field by field."""
+    """The object in a JSON file, to be read field by field."""
     return Record(str(file), read_json(file))
 
 
 class Record:
-    """A JSON object whose fields are checked when they are taken."""
+    """A JSON object whose fields are checked when they are read."""
 
     def __init__(self, where: str, values: dict[str, Any], path: str = ""):
         self.where = where
@@ -104,7 +104,7 @@ class Record:
         return Record(self.where, value, f"{self._path}{name}.")
 
     def config(self, cls: type[Config]) -> Config:
-        """This object as a config class: fields that it does not have are refused, missing ones get their default."""
+        """This object as a config class: unknown fields are an error, missing ones get their default."""
         hints = get_type_hints(cls)
         known = {field.name: field for field in fields(cls) if field.init}  # type: ignore[arg-type]
         for name in self.values:
@@ -126,7 +126,7 @@ class Record:
         return InputError(f"{self.where}: {self._path}{name}: {message}" + (f" (known: {known})" if known else ""))
 
     def _as(self, hint: Any, name: str) -> Any:
-        """A field as what its type hint says."""
+        """A field converted according to its type hint."""
         origin, arguments = get_origin(hint), get_args(hint)
         if origin in (Union, UnionType):
             if NoneType in arguments and self.values[name] is None:
@@ -210,5 +210,5 @@ def is_number(value: object) -> bool:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether it has no half of a surrogate pair."""
+    """Whether it has no lone surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in text)

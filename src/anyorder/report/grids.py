@@ -17,8 +17,8 @@ def pack_grid(
 ) -> dict[str, Any] | None:
     """What the page needs to draw grids; None if the trajectories are not of one puzzle task.
 
-    References that are solutions decide which answers are right; otherwise the rules do. The lists have one entry for
-    each system, in their order.
+    If the references are solutions, they decide which answers are right; otherwise the rules do. The lists have one
+    entry for each system, in the systems' order.
     """
     task = puzzle_task(systems)
     if task is None:
@@ -35,7 +35,7 @@ def pack_grid(
 
 
 def puzzle_task(systems: Mapping[str, Sequence[Trajectory]]) -> PuzzleTask | None:
-    """The puzzles that all trajectories solve; None if they do something else."""
+    """The puzzle task that all trajectories solve; None if they do something else."""
     names = {run.task for runs in systems.values() for run in runs}
     if len(names) != 1 or not names <= TASKS.keys():
         return None

@@ -1,6 +1,6 @@
 """The report: one HTML file that shows how sentences were filled, with its data inside. It loads nothing.
 
-It packs trajectories and an analysis into plain JSON and must not know models. `anyorder.web` builds the page.
+It packs trajectories and an analysis into plain JSON and must not depend on models. `anyorder.web` builds the page.
 """
 
 import math
@@ -57,8 +57,8 @@ def pack(
     A sentence is `[source, runs]`, a run `[text, tokens, steps, logprobs]`, with the canvas after that if a part of it
     was given: a token, or null where one was filled in. If positions were revised, all writes are at the end (after
     null if there is no canvas), each `[position, step, token, logprob]`. Tokens are indices into `vocabulary`, and
-    log-probabilities are in hundredths, without their sign. Puzzles have a `grid`. The runs of one sentence lie
-    together because they resemble each other and so compress well.
+    log-probabilities are in hundredths, without their sign. Puzzles have a `grid`. The runs of one sentence are
+    stored together because they are similar and so compress well.
     """
     check_systems(systems, references)
     rows = list(zip(*systems.values(), strict=True))
@@ -100,7 +100,7 @@ def _pack_run(run: Trajectory, index: Mapping[str, int]) -> list[Any]:
 def _revising_writes(run: Trajectory) -> list[Write]:
     """All writes by step, if positions were written again.
 
-    In a file from elsewhere they need not end in the tokens. Then there are none.
+    In a file from elsewhere, they may not result in the tokens. Then the list is empty.
     """
     if len(run.writes or ()) <= run.length:
         return []
@@ -111,7 +111,7 @@ def _revising_writes(run: Trajectory) -> list[Write]:
 
 
 def _spelled(run: Trajectory) -> Iterator[str]:
-    """The tokens that a run needs numbers for: those it has, that it was given, and that it wrote and replaced."""
+    """The tokens that a run needs numbers for: its own, those that were given, and those that it wrote and replaced."""
     yield from run.tokens
     yield from (token for token in run.canvas or () if token is not None)
     yield from (write.token for write in _revising_writes(run))

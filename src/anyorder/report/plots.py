@@ -2,7 +2,7 @@
 
     plot_heat_maps(anyorder.analyze(systems), "heat.png")
 
-Measures nothing by itself.
+Measures nothing itself.
 """
 
 import io
@@ -31,7 +31,7 @@ MAIN_METRICS = (
     "repetition rate",
     "frequency correlation",
 )
-"""The metrics of the chart, as far as the analysis has them."""
+"""The metrics in the chart, if the analysis has them."""
 INK, ACCENT, BAND, NULL = "#1d1e22", "#3d4fb8", "#dcdcd6", "#85878d"
 _STYLE = {
     "font.family": "sans-serif",
@@ -138,7 +138,7 @@ def _check_format(name: str) -> None:
 
 
 def _save(figure: Any, file: Path) -> None:
-    """Drawn in memory first: matplotlib's own clean-up fails on a full disk."""
+    """Draw in memory first: matplotlib's own clean-up fails on a full disk."""
     ending = file.suffix.removeprefix(".")
     drawn = io.BytesIO()
     figure.savefig(drawn, format=ending, dpi=300, metadata=_NO_DATE[ending])

@@ -1,4 +1,4 @@
-"""What an evaluation and an analysis show, as tables of cells. Knows neither the terminal nor LaTeX."""
+"""What an evaluation and an analysis show, as tables of cells. Knows nothing about the terminal or LaTeX."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Column:
     heading: str
     cells: Sequence[Cell]
     detail: str = ""
-    """What is compared or measured, where the heading alone does not say it."""
+    """What is compared or measured, if the heading alone does not say so."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class TableData:
     """The heading of the names."""
     names: Sequence[str]
     groups: Mapping[str, Sequence[Column]]
-    """By what their columns have in common, such as a length limit."""
+    """Groups by what their columns have in common, such as a length limit."""
     notes: Sequence[str] = ()
     """Sentences below the table."""
     last_is_random: bool = False
-    """Whether the last row is what random orders give."""
+    """Whether the last row is for random orders."""
 
 
 def evaluation_table(evaluation: "Evaluation", speed: bool = True) -> TableData:
@@ -138,7 +138,7 @@ _SHOWN: dict[str, dict[str, str]] = {
 }
 """Headings by table and metric; the other metrics are in the JSON only. noun: see `Analysis`"""
 MAX_TAGS = 6
-"""Parts of speech that are shown, the most frequent ones."""
+"""Number of parts of speech to show, the most frequent ones."""
 
 
 def analysis_tables(analysis: Analysis) -> list[TableData]:
@@ -176,7 +176,7 @@ def _metric_cell(metric: Metric | None) -> Cell:
 
 
 def _random_text(metrics: Sequence[Metric | None]) -> str:
-    """What random orders give, averaged over the systems, whose sentences differ a little."""
+    """The value for random orders, averaged over the systems, whose sentences differ slightly."""
     known = [metric.null for metric in metrics if metric is not None and metric.null is not None]
     return _number_text(sum(known) / len(known)) if known else "–"
 

@@ -1,4 +1,4 @@
-"""Tables for papers: LaTeX with booktabs, or Markdown. Knows nothing of what the cells mean."""
+"""Tables for papers: LaTeX with booktabs, or Markdown. Knows nothing about what the cells mean."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from anyorder.report.table_data import Cell, Column, TableData
 
 
 def check_table_file(file: Path | None) -> None:
-    """An `InputError` unless the file's name says in which format it is to be written."""
+    """Raise an `InputError` unless the file's name says in which format to write it."""
     if file is not None and file.suffix not in _WRITERS:
         raise InputError(f"{file}: expected a name that ends in {' or '.join(_WRITERS)}", "table")
 
@@ -52,7 +52,7 @@ _LATEX = {
     "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "$<$", ">": "$>$",
     "≤": "$\\le$", "→": "$\\to$", "λ": "$\\lambda$", "τ": "$\\tau$", "Δ": "$\\Delta$", "–": "--", "|": "\\textbar{}",
     **{mark: f"\\{mark}" for mark in "&%$#_{}"},
-    **{mark: f"{{{mark}}}" for mark in "[]*"},  # at the start of a row they would be an argument of the line before
+    **{mark: f"{{{mark}}}" for mark in "[]*"},  # at the start of a row, they would be an argument of the line before
 }  # fmt: skip
 
 

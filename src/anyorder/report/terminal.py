@@ -17,7 +17,7 @@ BLANK = "__"
 EMPTY_CELL = "."
 """A cell that no step has filled."""
 WIDTH = 80
-"""Grids stand side by side in so many columns."""
+"""Width in characters for grids side by side."""
 GAP = "   "
 """Between two grids."""
 
@@ -26,10 +26,10 @@ def trace(trajectory: Trajectory) -> list[str]:
     """The sentence after every step, in the paper's notation; a puzzle as a grid, and at the end the step of each cell.
 
     Neighbors that were filled in consecutive steps are bracketed, by [ ] from left to right and by { } from right to
-    left. A step that writes another token over an earlier one, which a revision masked again, shows both: `old->new`.
-    In a grid [ ] is what the step wrote, and { } what it wrote over another symbol.
+    left. A step that replaces an earlier token, which a revision masked again, shows both: `old->new`. In a grid,
+    [ ] marks what the step wrote, and { } what it wrote over another symbol.
     """
-    from anyorder.report.grids import puzzle_task  # needs what scores answers, which a sentence does not
+    from anyorder.report.grids import puzzle_task  # imports the scoring of answers, which a sentence does not need
 
     task = puzzle_task({"": [trajectory]})
     return _trace_line(trajectory) if task is None else _trace_grid(trajectory, task)
@@ -38,7 +38,7 @@ def trace(trajectory: Trajectory) -> list[str]:
 def _trace_line(trajectory: Trajectory) -> list[str]:
     given = trajectory.canvas or [None] * trajectory.length
     tokens = [BLANK if token is None else token for token in given]
-    # What was given or is masked must not seem to have been filled right before or after its neighbor.
+    # Given and masked tokens must not look as if they were filled right before or after a neighbor.
     steps = [-2 * (i + 1) for i in range(len(given))]
     written = _written(trajectory)
     last = max(written, default=0)
@@ -85,7 +85,7 @@ def _grid(cells: Sequence[str], task: PuzzleTask) -> list[str]:
 
 
 def _side_by_side(grids: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Grids of one size, as many beside each other as there is room for, and a blank line below each row of them."""
+    """Grids of one size, as many side by side as fit, with a blank line below each row of them."""
     width = max((cell_len(line) for grid in grids for line in grid), default=1)
     at_once = max(1, (WIDTH + len(GAP)) // (width + len(GAP)))
     for first in range(0, len(grids), at_once):
@@ -136,7 +136,7 @@ def _bracketed(tokens: Sequence[str], steps: Sequence[int]) -> str:
 
 
 def render_tables(data: TableData, width: int) -> list[Table]:
-    """The data in as many tables as the width needs: numbers are never cut off, long names are folded.
+    """The data in as many tables as the width requires: numbers are never cut off, long names are folded.
 
     The columns of a group stay together if they fit; a table that continues another is titled by its group.
     """
@@ -168,7 +168,7 @@ def render_tables(data: TableData, width: int) -> list[Table]:
 
 
 def _heading(column: Column) -> str:
-    """The heading in lines; a name breaks after each of its parts."""
+    """The heading, broken into lines after each part of a name."""
     detail = [re.sub(r"(?<=[-:,])(?=.)", "\n", column.detail)] if column.detail else []
     return "\n".join([column.heading, *detail])
 

@@ -1,7 +1,7 @@
-"""An autoregressive baseline: an encoder-decoder of Transformers, of the size of an undirected model, on the same text.
+"""An autoregressive baseline: an encoder-decoder from Transformers, as large as an undirected model, on the same text.
 
-It shares the model's vocabulary; the source begins with a token for the language to translate into. The loop that
-trains every other model trains it, so it can be stopped and resumed. Batches hold sentences of similar length.
+It shares the model's vocabulary; the source begins with a token for the target language. It is trained by the same
+loop as every other model, so it can be stopped and resumed. Batches hold sentences of similar length.
 """
 
 from bisect import bisect_right
@@ -31,14 +31,14 @@ from anyorder.training.validation import SPLITS
 RECORD = "baseline.json"
 LABEL_SMOOTHING = 0.1
 VALIDATION_PAIRS = 500
-"""Of each store."""
+"""Validation pairs per store."""
 
 
 class EncoderDecoder(nn.Module):
     """Transformers' Marian model, with the vocabulary of an undirected model and a token for each language.
 
     Args:
-        settings: What Transformers' configuration takes.
+        settings: Arguments of Transformers' configuration.
     """
 
     def __init__(self, settings: dict[str, Any]):
@@ -52,7 +52,7 @@ class EncoderDecoder(nn.Module):
         return self.network(**inputs, use_cache=False).logits
 
     def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]
-        """Every weight once: embeddings and output layer are the same."""
+        """Every weight once: the embeddings and the output layer are tied."""
         return {name: value.detach() for name, value in self.named_parameters()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> None:
@@ -62,8 +62,10 @@ class EncoderDecoder(nn.Module):
 
 
 def marian_settings(model: TranslationModel) -> dict[str, Any]:
-    """An encoder-decoder of about as many weights: half of the layers encode, and as a layer of the decoder has a
-    third more weights, it gets fewer of them."""
+    """Settings for an encoder-decoder with about as many weights as a model.
+
+    Half of the layers encode; a decoder layer has a third more weights, so the decoder gets fewer layers.
+    """
     size, vocabulary = model.config.transformer, model.vocabulary
     encoder = max(1, size.num_layers // 2)
     decoder = max(1, round((size.num_layers - encoder) * 12 / 16))
@@ -95,11 +97,11 @@ class PairBatch:
 
     arrays: dict[str, np.ndarray]
     tokens: int
-    """Real ones."""
+    """Number of real tokens, without padding."""
 
 
 class AutoregressiveLoss(nn.Module):
-    """Smoothed cross-entropy of the next token."""
+    """Label-smoothed cross-entropy of the next token."""
 
     def __init__(self, learner: EncoderDecoder):
         super().__init__()
@@ -118,9 +120,9 @@ class AutoregressiveObjective(Objective[PairBatch]):
 
     Args:
         stores: The text.
-        model: The undirected model whose vocabulary, languages and size the baseline takes.
-        batch_tokens: Tokens of the longer side of a batch, padding included.
-        seed: Seed of weights and batches.
+        model: The undirected model that determines the baseline's vocabulary, languages and size.
+        batch_tokens: Tokens per batch on the longer side, including padding.
+        seed: Seed for the weights and the batches.
     """
 
     reports = ("loss",)
@@ -191,11 +193,11 @@ class AutoregressiveObjective(Objective[PairBatch]):
 
     def cost(self, batch: PairBatch) -> tuple[int, float]:
         weights = sum(parameter.numel() for parameter in self.learner.parameters())
-        return batch.tokens, 6.0 * weights * batch.tokens / 2  # a token passes the encoder or the decoder
+        return batch.tokens, 6.0 * weights * batch.tokens / 2  # a token passes through the encoder or the decoder
 
     @torch.no_grad()
     def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
-        """The mean loss of a batch, without smoothing."""
+        """The mean loss per batch, without label smoothing."""
         if not self._validation:
             return {}
         assert isinstance(average, EncoderDecoder)
@@ -227,7 +229,7 @@ class AutoregressiveObjective(Objective[PairBatch]):
 
 
 class _Pairs:
-    """The pairs of one split of every store, numbered through."""
+    """The pairs of one split of every store, numbered consecutively."""
 
     def __init__(self, stores: Sequence[Store], splits: Sequence[str], languages: Sequence[str]):
         self._sides: list[list[Side]] = []
@@ -248,7 +250,7 @@ class _Pairs:
             numbers.append(np.tile(np.array(codes), (len(split), 1)))
         self.store, self._row, self.longer = map(np.concatenate, (store_of, row_of, longer))
         self.languages = np.concatenate(numbers)
-        """(pairs, 2) the numbers of the languages of both sides."""
+        """(pairs, 2) the language indices of both sides."""
 
     def take(self, pairs: np.ndarray, flipped: np.ndarray) -> tuple["Sentences", "Sentences"]:
         """Sources and targets; a flipped pair is translated from its second side into its first."""
@@ -268,14 +270,14 @@ class _Pairs:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences end to end."""
+    """Concatenated sentences."""
 
     lengths: np.ndarray
     """(B,)"""
     ids: np.ndarray
     """(tokens,) int64"""
     place: np.ndarray
-    """(B,) the line of each in the batch."""
+    """(B,) the row of each in the batch."""
 
     @classmethod
     def join(cls, parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> "Sentences":
@@ -297,7 +299,7 @@ def source_arrays(sources: Sentences, tags: np.ndarray, pad: int, eos: int) -> d
 
 
 def _fill(padded: np.ndarray, sentences: Sentences, offset: int, eos: int) -> None:
-    """Write sentences and their ends into the lines of an array."""
+    """Write sentences and their end tokens into the rows of an array."""
     width = padded.shape[1]
     starts = sentences.place * width + offset
     flat = padded.reshape(-1)
@@ -326,7 +328,7 @@ def bucket(sizes: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
 
 
 def load_baseline(folder: Path, device: torch.device) -> tuple[Any, Record]:
-    """The network of a saved baseline, ready to generate, and its record."""
+    """The network of a saved baseline, ready for generation, and its record."""
     record = read_record(folder / RECORD)
     try:
         with quiet():

@@ -1,4 +1,4 @@
-"""Jobs of the autoregressive baseline: train it, decode with it. Neither is ever done twice.
+"""Jobs of the autoregressive baseline: train it, decode with it. Finished work is never repeated.
 
 baseline/MODEL/MINUTES    the folder of a run: model/, checkpoints, log.jsonl
 """
@@ -28,14 +28,14 @@ from anyorder.training.config import TrainConfig, choose_by_device
 from anyorder.training.loop import run_training
 
 METHODS = {"greedy": 1, "beam 4": 4}
-"""Ways to decode, and their beams."""
+"""Ways to decode, and their beam sizes."""
 DECODE_TOKENS = 16_384
-"""Source tokens that are decoded together, padding included."""
+"""Source tokens to decode per batch, including padding."""
 
 
 @dataclass(frozen=True)
 class BaselineTrainJob(Job):
-    """Train a baseline of the size of a model, on the same text.
+    """Train a baseline as large as a model, on the same text.
 
     Args:
         results: The folder of all results.
@@ -43,7 +43,7 @@ class BaselineTrainJob(Job):
         label: Its folder.
         stores: The text.
         minutes: How long to train.
-        device: Where to train.
+        device: The device to train on.
     """
 
     results: Path
@@ -106,8 +106,8 @@ class BaselineDecodeJob(CellJob):
 
     Args:
         place: The folder of the trained baseline, which may not exist yet.
-        model: The undirected model whose vocabulary it has.
-        on: Where to decode.
+        model: The undirected model whose vocabulary it uses.
+        on: The device to decode on.
     """
 
     place: Path
@@ -151,12 +151,12 @@ def decode_baseline(
 
     Args:
         network: Transformers' model.
-        model: The undirected model whose vocabulary it has.
-        sentences: What to translate.
+        model: The undirected model whose vocabulary it uses.
+        sentences: The sentences to translate.
         direction: Source and target language.
-        tag: The token of the target language.
-        beam: Hypotheses that are kept; 1 is greedy.
-        on_progress: Called with the number of sentences that were finished.
+        tag: The token for the target language.
+        beam: Beam size; 1 is greedy.
+        on_progress: Called with the number of finished sentences.
     """
     vocabulary, room = model.vocabulary, model.max_length
     sources = [sentence.ids[:room] for sentence in sentences]
@@ -182,7 +182,7 @@ def decode_baseline(
 
 
 def _forbidden(model: TranslationModel) -> list[int]:
-    """Special tokens and the tags of languages are never generated."""
+    """Special tokens and language tags, which are never generated."""
     size, vocabulary = len(model.vocabulary), model.vocabulary
     special = [i for i in range(vocabulary.first_word) if i != vocabulary.eos]
     return [*special, *range(size, size + len(model.config.languages))]
@@ -190,7 +190,7 @@ def _forbidden(model: TranslationModel) -> list[int]:
 
 def _trajectory(model: TranslationModel, source: str, ids: list[int], direction: str, signature: str) -> Trajectory:
     tokens = model.to_tokens(ids)
-    if tokens:  # a hypothesis that was cut off may end inside a word
+    if tokens:  # a truncated hypothesis may end inside a word
         tokens[-1] = tokens[-1].removesuffix(CONTINUES) or CONTINUES
     steps = list(range(1, len(ids) + 1))
     text = model.to_text(ids, direction)

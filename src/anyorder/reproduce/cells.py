@@ -1,8 +1,8 @@
-"""Trajectories of a test set on disk, in a folder that is named by what decides them, and the jobs that fill it.
+"""Trajectories of a test set on disk, in a folder named by the settings that determine them, and the jobs that fill it.
 
     decode/MODEL/DIRECTION/SET/LENGTH/ORDER    cell.json and trajectories.jsonl.xz
 
-A cell may hold the short sentences only; a job that wants longer ones decodes these and no others. Knows no tables.
+A cell may hold only the short sentences; a job that needs longer ones decodes only those. Knows nothing about tables.
 """
 
 import json
@@ -30,7 +30,7 @@ CELL, TRAJECTORIES = "cell.json", "trajectories.jsonl.xz"
 
 @dataclass(frozen=True)
 class Spent:
-    """What a session of a job took."""
+    """What one session of a job cost."""
 
     kind: str
     """learn, decode or train."""
@@ -46,17 +46,17 @@ class Job(ABC):
     kind: str
     """learn, decode or train."""
     needs: "tuple[Job, ...]"
-    """What must be done before."""
+    """Jobs that must be done first."""
 
     @property
     @abstractmethod
     def folder(self) -> Path:
-        """Where its result lies. No two processes work on the same folder at the same time."""
+        """The folder of its result. No two processes work on the same folder at the same time."""
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """One line for people."""
+        """A one-line description for the user."""
 
     @property
     @abstractmethod
@@ -66,15 +66,15 @@ class Job(ABC):
     @property
     @abstractmethod
     def done(self) -> bool:
-        """Whether there is nothing left to do. False as long as a process works on it."""
+        """Whether there is nothing left to do. False while a process is working on it."""
 
     @abstractmethod
     def spent(self) -> list[Spent]:
-        """What was spent on it so far."""
+        """What it has cost so far."""
 
     @abstractmethod
     def run(self) -> bool:
-        """Do what is missing; False if a signal stopped it."""
+        """Do the missing work; False if a signal stopped it."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ class CellJob(Job):
         results: The folder of all results.
         label: The folder of the model.
         data: The test set.
-        rule: How the target's length is found.
+        rule: The length rule.
         name: The order, or another way to decode.
-        max_length: Subwords on both sides; None for all sentences.
-        needs: What must be done before: what lies in their folders may change until then.
+        max_length: Maximum number of subwords on both sides; None for all sentences.
+        needs: Jobs that must be done first; the contents of their folders may change until then.
     """
 
     results: Path
@@ -102,7 +102,7 @@ class CellJob(Job):
 
     @abstractmethod
     def key(self) -> dict[str, Any] | None:
-        """What decides the trajectories and is not in the names of the folders; None if it is not known yet."""
+        """What determines the trajectories besides the folder names; None if it is not known yet."""
 
     @abstractmethod
     def decode(self, sentences: Sequence[Sentence], on_progress: Callable[[int], None]) -> list[Trajectory]: ...
@@ -110,7 +110,7 @@ class CellJob(Job):
     @property
     @abstractmethod
     def device(self) -> torch.device:
-        """Where it is decoded."""
+        """The device to decode on."""
 
     @property
     def folder(self) -> Path:
@@ -156,12 +156,12 @@ class CellJob(Job):
         return True
 
     def cell(self) -> "CellFiles | None":
-        """What is there already, unless something else was decoded under the same name."""
+        """What is already there, unless something else was decoded under the same name."""
         cell, key = read_cell(self.folder), self.key()
         return cell if cell is not None and cell.key == key else None
 
     def result(self) -> "CellFiles":
-        """What a job that is done has left, also while another process adds longer sentences to it."""
+        """The result of a finished job, even while another process adds longer sentences to it."""
         cell = read_whole(self.folder, _read_cell)
         if cell.key != self.key():
             raise _replaced(self.folder)
@@ -175,17 +175,17 @@ class CellFiles:
     folder: Path
     key: dict[str, Any]
     rows: list[int]
-    """The numbers of the sentences, ascending."""
+    """The indices of the sentences, ascending."""
     spent: list[Spent]
     checksum: str
-    """Of the trajectories."""
+    """Checksum of the trajectories."""
 
     def trajectories(self) -> Iterator[Trajectory]:
         verify(self.folder, TRAJECTORIES)
         return read_trajectories(self.folder / TRAJECTORIES)
 
     def select(self, rows: Sequence[int]) -> list[Trajectory]:
-        """The trajectories of some sentences. Another process may have added longer ones to the folder since."""
+        """The trajectories of some sentences. Another process may have added longer ones to the folder."""
         cell, known = read_whole(self.folder, _read_trajectories)
         if cell.key != self.key:
             raise _replaced(self.folder)
@@ -208,7 +208,7 @@ def _read_cell(folder: Path) -> CellFiles:
 
 
 def _read_trajectories(folder: Path) -> tuple[CellFiles, dict[int, Trajectory]]:
-    """What is there, and the trajectories by the numbers of the sentences."""
+    """The cell, and its trajectories by sentence index."""
     cell = _read_cell(folder)
     trajectories = list(cell.trajectories())
     if len(trajectories) != len(cell.rows):
@@ -221,7 +221,7 @@ def _replaced(folder: Path) -> InputError:
 
 
 def write_cell(folder: Path, key: dict[str, Any], by_row: dict[int, Trajectory], spent: Sequence[Spent]) -> None:
-    """Write trajectories, whole or not at all."""
+    """Write trajectories, completely or not at all."""
     rows = sorted(by_row)
     trajectories = [by_row[row] for row in rows]
     with atomic_folder(folder) as partial:
@@ -238,14 +238,14 @@ def write_cell(folder: Path, key: dict[str, Any], by_row: dict[int, Trajectory],
 
 
 def write_whole_json(file: Path, value: Any) -> None:
-    """Write a JSON file, whole or not at all; its folder is made."""
+    """Write a JSON file, completely or not at all; creates its folder."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(file) as stream:
         stream.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def plain_name(text: str) -> str:
-    """A name as part of a path: readable, without marks that a shell or a file system may take for something else.
+    """A name as part of a path: readable, without characters that are special to a shell or a file system.
 
     >>> plain_name("bleu, λ=0.0005"), plain_name("table:4")
     ('bleu,lambda=0.0005', 'table-4')
@@ -255,14 +255,14 @@ def plain_name(text: str) -> str:
 
 
 def read_log_seconds(run: Path) -> float:
-    """The seconds that a training run took, over all its sessions, as its log has them."""
+    """The seconds that a training run took over all its sessions, from its log."""
     file = run / LOG
     if not file.exists():
         return 0.0
-    *lines, _ = file.read_text(encoding="utf-8", errors="replace").split("\n")  # a killed run may tear the last one
+    *lines, _ = file.read_text(encoding="utf-8", errors="replace").split("\n")  # a killed run may truncate the last one
     return max((float(parse_json(line, str(file)).get("seconds") or 0) for line in lines), default=0.0)
 
 
 def device_name(device: torch.device) -> str:
-    """What people call a device."""
+    """A device's name for users."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

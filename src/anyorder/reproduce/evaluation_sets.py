@@ -1,7 +1,7 @@
 """Test sets: sentences to translate and their references, from text files or from the splits of prepared stores.
 
-Text files keep the references as they were published. A store holds ids alone: the references are then the words that
-its ids spell. Knows nothing of orders or tables.
+Text files keep the references as they were published. A store holds only ids, so its references are the words that the
+ids spell. Knows nothing about orders or tables.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ class EvaluationSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the sentences and their references."""
+        """Hash of the sentences and their references."""
         digest = hashlib.sha256(self.direction.encode())
         for sentence, reference in zip(self.sentences, self.references, strict=True):
             digest.update(f"{sentence.text}\n{reference}\n".encode())
@@ -47,7 +47,7 @@ class EvaluationSet:
         return digest.hexdigest()[:8]
 
     def within(self, max_length: int | None) -> list[int]:
-        """The numbers of the pairs with at most so many subwords on both sides, and at least one."""
+        """The indices of the pairs with at least one and at most `max_length` subwords on both sides."""
         found = []
         for number, sentence in enumerate(self.sentences):
             longer = max(len(sentence.ids), sentence.reference_length or 0)
@@ -59,18 +59,18 @@ class EvaluationSet:
         return found
 
     def scorer(self) -> Scorer:
-        """BLEU as evaluations of the target language print it."""
+        """The BLEU that evaluations use for the target language."""
         return make_scorer(default_tokenizer(self.direction.partition("-")[2]), self.words)
 
     def first(self, count: int | None) -> "EvaluationSet":
-        """The first so many sentences."""
+        """The first `count` sentences."""
         return replace(self, sentences=self.sentences[:count], references=self.references[:count])
 
 
 class DataFolders:
     """The folders that hold data: prepared stores, and folders of text files (`dev.de`, `dev.en.xz`, ...).
 
-    A folder of text files may also hold one folder for each pair of languages, such as `de-en`.
+    A folder of text files may also hold one folder per language pair, such as `de-en`.
     """
 
     def __init__(self, folders: Sequence[Path]):
@@ -96,9 +96,9 @@ class DataFolders:
         raise InputError(f"has no prepared store for {direction}: 'anyorder prepare' makes one", "data")
 
     def evaluation_set(self, direction: str, split: str, model: TranslationModel) -> EvaluationSet:
-        """A split in one direction. `SPLIT-SOURCETARGET`, such as `dev-enzh`, is taken before `SPLIT`.
+        """A split in one direction. `SPLIT-SOURCETARGET`, such as `dev-enzh`, takes precedence over `SPLIT`.
 
-        Text files are taken before stores.
+        Text files take precedence over stores.
         """
         source, target = model.languages(direction)
         names = (f"{split}-{source}{target}", split)

@@ -1,8 +1,8 @@
-"""Jobs that need a translation model: learn an order, decode in an order. Neither is ever done twice.
+"""Jobs that need a translation model: learn an order, decode in an order. Finished work is never repeated.
 
-    learn/MODEL/DIRECTIONS/ORDER/seed-N    the folder of a run, with seed-N.json beside it
+    learn/MODEL/DIRECTIONS/ORDER/seed-N    the folder of a run, next to seed-N.json
 
-A run that was killed goes on where its last checkpoint is. Knows nothing of tables.
+A run that was killed continues from its last checkpoint. Knows nothing about tables.
 """
 
 import json
@@ -44,7 +44,7 @@ class ModelFiles:
         return find(self.place)
 
     def label(self) -> str:
-        """A name for folders: what people call the model, and a hash of its weights."""
+        """A name for folders: the model's name and a hash of its weights."""
         path = self.path.resolve() if self.path.name in ("", ".", "..") else self.path
         name = path.parent.name if path.name == "model" else path.name
         return f"{plain_name(name)}-{sha256(path / WEIGHTS)[:8]}"
@@ -72,7 +72,7 @@ class LearnJob(Job):
 
     @property
     def name(self) -> str:
-        """What is varied between orders, so that tables with the same order share it."""
+        """Named by the settings that differ between orders, so that tables with the same order share it."""
         rl = self.settings.rl
         shared = ",shared" if len(self.directions) > 1 else ""
         return f"{self.kind_of_order},reward={rl.reward},lambda={rl.entropy_coef:g},steps={self.amount}{shared}"
@@ -92,7 +92,7 @@ class LearnJob(Job):
 
     @property
     def key(self) -> dict[str, Any]:
-        """What decides the order."""
+        """What determines the order."""
         settings = asdict(self.settings)
         for name in ("device", "compile", "track", "log_every", "save_every", "seed", "steps"):
             del settings["run"][name]
@@ -112,7 +112,7 @@ class LearnJob(Job):
         return [Spent("learn", seconds, record.text("device"), self.amount)]
 
     def run(self) -> bool:
-        """Learn, or go on learning."""
+        """Learn, or continue learning."""
         record = self._record()
         if record is None:
             self._write(finished=False)
@@ -136,7 +136,7 @@ class LearnJob(Job):
         return self.folder.with_name(f"{self.folder.name}.json")
 
     def _record(self) -> Record | None:
-        """What is known of the run; an `InputError` if it has other settings."""
+        """The record of the run; an `InputError` if it has other settings."""
         if not self._record_file.exists():
             return None
         record = read_record(self._record_file)
@@ -159,9 +159,9 @@ class DecodeJob(CellJob):
 
     Args:
         translator: The model.
-        order: By name, or the folder of a learned one, which may not exist yet.
-        order_name: What trajectories and signatures call a learned one.
-        batch_tokens: Target tokens under way together.
+        order: A name, or the folder of a learned order, which may not exist yet.
+        order_name: What trajectories and signatures call a learned order.
+        batch_tokens: Target tokens to decode per batch.
     """
 
     translator: Translator
@@ -186,5 +186,5 @@ class DecodeJob(CellJob):
         order: str | Order = str(self.order)
         if isinstance(self.order, Path):
             order = UnboundLearnedOrder(str(self.order))
-            order.name = self.order_name  # not its path, which differs from machine to machine
+            order.name = self.order_name  # not its path, which differs between machines
         return DecodingConfig(order=order, length=self.rule, batch_tokens=self.batch_tokens)

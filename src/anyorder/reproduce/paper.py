@@ -1,13 +1,13 @@
-"""The numbers that the paper printed, to stand beside ours. Nothing here is computed.
+"""The numbers in the paper, for comparison with ours. Nothing here is computed.
 
 Source: Jiang & Bansal, "Learning and Analyzing Generation Order for Undirected Sequence Models", Findings of EMNLP
-2021; tables 1 to 5, and sections 4 and 5 for the causes and the analysis. BLEU, greedy, one token a step.
+2021; tables 1 to 5, and sections 4 and 5 for the causes and the analysis. BLEU, greedy, one token per step.
 """
 
 SOURCE = "Jiang & Bansal (2021), Findings of EMNLP"
 COST = "4 V100 for 72 hours a task (17,280 GPU minutes), sentences of at most 30 subwords"
 LEARNED, LEARNED_2019 = "learned:hidden", "learned:ppo"
-"""Our names of the paper's own learned order, and of Mansimov et al. (2019)'s."""
+"""Our names for the paper's learned order, and for that of Mansimov et al. (2019)."""
 
 Key = tuple[str, str, int | None, str]
 """Direction, split, length limit (None: all sentences), row."""
@@ -54,7 +54,7 @@ _TABLE5_ROWS = ("outer-in:stride=1", "outer-in:stride=2", "outer-in:stride=3", L
 
 
 def ablation_name(reward: str, entropy_coef: float) -> str:
-    """The row of an order that was learned with another reward or another weight of the entropy.
+    """The row of an order that was learned with another reward or entropy coefficient.
 
     >>> ablation_name("bleu", 0.0005)
     'bleu, λ=0.0005'

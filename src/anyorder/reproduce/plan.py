@@ -1,4 +1,4 @@
-"""What a table needs: which jobs, in which order, and which of them make up each column. Does none of them."""
+"""What a table needs: which jobs, in which order, and which of them make up each column. Runs none of them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,27 +37,27 @@ class Request:
     data: Sequence[Path] = ()
     """Prepared stores, and folders of text files."""
     directions: Sequence[str] = ()
-    """The table's own that the models translate if none is named."""
+    """By default, those of the table that the models translate."""
     rules: Sequence[str] = ()
-    """Length rules; the table's own if none is named."""
+    """Length rules; by default those of the table."""
     rows: Sequence[str] = ()
-    """Rows of the table; all if none is named."""
+    """Rows of the table; by default all."""
     scale: Scale = "here"
     learned: Learned = "seeds"
-    """Learn orders with several seeds, or take those beside the model."""
+    """Learn orders with several seeds, or use those saved with the model."""
     shared: bool = False
-    """Learn each order for all directions of a model that there is a store for, not for each direction its own."""
+    """Learn one order for all directions of a model that have a store, not one per direction."""
     seeds: int = 3
     steps: int | None = None
-    """Of learning, in place of the scale's."""
+    """Training steps per learned order; overrides the default of the scale."""
     baseline: float | None = None
     """Minutes to train an autoregressive baseline; None for no baseline."""
     baseline_model: Path | None = None
-    """One that was trained before."""
+    """The folder of a baseline that was trained before."""
     sentences: int | None = None
-    """Only the first so many of every test set."""
+    """Use only the first N sentences of every test set."""
     samples: int = SAMPLES
-    """Resamplings of the significance tests."""
+    """Resamples of the significance tests."""
     device: str = "auto"
     batch_tokens: int | None = None
 
@@ -99,19 +99,19 @@ class PlannedPart:
 
 @dataclass(frozen=True)
 class Plan:
-    """All jobs of a table, those that others wait for first."""
+    """All jobs of a table; those that others depend on come first."""
 
     table: Table
     jobs: list[Job]
     parts: list[PlannedPart]
     heuristics: list[str]
-    """The rows that p-values compare with."""
+    """The baseline rows for the p-values."""
     notes: list[str]
     """What is left out, and why."""
 
 
 def make_plan(request: Request) -> Plan:
-    """The jobs of a table, done or not. Opens models and test sets."""
+    """The jobs of a table, done or not. Loads models and test sets."""
     return _Planner(request).plan()
 
 
@@ -173,7 +173,7 @@ class _Planner:
         return found
 
     def _splits(self, direction: str) -> list[str]:
-        """The table's splits that there is data for; all of them if there is none, and the first is then refused."""
+        """The table's splits that have data; if none has, all of them, so that the first one raises the error."""
         found = [split for split in self.table.splits if self.data.has(direction, split)]
         for split in self.table.splits:
             if found and split not in found:
@@ -189,7 +189,7 @@ class _Planner:
         raise InputError(f"'{direction}': no model translates it (known: {', '.join(known)})", "direction")
 
     def _systems(self, model: _OpenModel, data: EvaluationSet, rule: str) -> Iterator[PlannedSystem]:
-        """Every row on one test set, learned ones once for each seed."""
+        """Every row on one test set, learned ones once per seed."""
         limits = [part.max_length for part in self.table.parts if part.split == data.split]
         longest = None if None in limits else max(limit for limit in limits if limit is not None)
 
@@ -243,7 +243,7 @@ class _Planner:
 
     @cached_property
     def _baseline(self) -> tuple[Path, str, tuple[Job, ...]] | None:
-        """The folder of the baseline, its label, and the job that trains it, if one does."""
+        """The folder of the baseline, its label, and the job that trains it, if any."""
         request = self.request
         if request.baseline_model is not None:
             if not (request.baseline_model / RECORD).exists():
@@ -261,7 +261,7 @@ class _Planner:
 
 
 def has_order(name: str, model: TranslationModel, direction: str) -> bool:
-    """Whether an order of that name lies beside a model, for this direction."""
+    """Whether a model has an order of that name for this direction."""
     try:
         find_order(name, model, direction)
     except InputError:

@@ -1,4 +1,4 @@
-"""A table as Markdown, LaTeX and JSON: ours, the paper's numbers beside it, and what it took. Computes no scores."""
+"""A table as Markdown, LaTeX and JSON: our numbers, the paper's, and the cost. Computes no scores."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class Report:
     """What was left out, and why."""
 
     def tables(self) -> list[TableData]:
-        """For each length rule a summary in the paper's layout; then for each direction all numbers."""
+        """For each length rule, a summary in the paper's layout, then all numbers by direction."""
         shown = [_summary(self.table, rule, self._with_rule(rule)) for rule in self.rules]
         for rule in self.rules:
             for direction in dict.fromkeys(part.direction for part in self.parts):
@@ -46,7 +46,7 @@ class Report:
         return shown
 
     def footer(self) -> list[str]:
-        """What the numbers are, and what they took."""
+        """What the numbers are, and what they cost."""
         return [
             f"Rows called paper: {SOURCE}, on other data and models: compare the differences, not the levels.",
             "±: standard deviation over the seeds of a learned order. Δ: difference in BLEU, the mean over the seeds. "
@@ -124,7 +124,7 @@ def _place(part: PartScore) -> tuple[str, int | None]:
 
 
 def _summary(table: Table, rule: str, parts: Sequence[PartScore]) -> TableData:
-    """The paper's layout: a line for each part, a column for each order, the paper's line below ours."""
+    """The paper's layout: a row for each part, a column for each order, the paper's row below ours."""
     rows = list(dict.fromkeys(row.row for part in parts for row in part.rows))
     names: list[str] = []
     cells: dict[str, list[Cell]] = {row: [] for row in rows}
@@ -144,7 +144,7 @@ def _summary(table: Table, rule: str, parts: Sequence[PartScore]) -> TableData:
 
 
 def _details(table: Table, rule: str, direction: str, parts: Sequence[PartScore]) -> TableData:
-    """One line for each order, with everything that is known of it."""
+    """One row for each order, with all of its numbers."""
     names = [row.row for row in parts[0].rows]
     groups: dict[str, Sequence[Column]] = {}
     for part in parts:

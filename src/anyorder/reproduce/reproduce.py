@@ -1,6 +1,6 @@
-"""Make a table of the paper: do the jobs that are missing, score what they gave, write it down.
+"""Reproduce a table of the paper: do the missing jobs, score their results, write the table.
 
-The library's function behind `anyorder reproduce`. Knows no flag.
+The library's function behind `anyorder reproduce`. Knows nothing about flags.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,24 +21,24 @@ from anyorder.reproduce.wmt import WmtJob, pairs_of, paper_jobs
 
 @dataclass(frozen=True)
 class PaperSource:
-    """In place of what the hub has, by pair of languages such as `de-en`."""
+    """Data and models to use instead of the hub's, by language pair, such as `de-en`."""
 
     datasets: Mapping[str, str]
     models: Mapping[str, str]
     steps: int | None = None
-    """Of training masked translation."""
+    """Training steps of the masked translation model."""
 
 
 def reproduce(
     request: Request, paper: PaperSource | None = None, on_job: Callable[[str], None] = lambda line: None
 ) -> Report | None:
-    """Do what is missing of a table and write it into `request.out`; None if a signal stopped the work.
+    """Do the missing work for a table and write it to `request.out`; None if a signal stopped the work.
 
-    Other processes may work in the same folder, on the same table or another one: they share the jobs.
+    Other processes may work in the same folder, on the same table or another: they share the jobs.
 
     Args:
         request: What to reproduce, and with what.
-        paper: At the paper's scale, where data and models come from.
+        paper: Sources of data and models at the paper's scale.
         on_job: Called with a line before each job that this process does, and before it waits for other processes.
     """
     check_writable(request.out)
@@ -71,13 +71,13 @@ class JobState:
     title: str
     done: bool
     under_way: bool
-    """Whether a process is on it."""
+    """Whether a process is working on it."""
     estimate: float | None
-    """Seconds, from jobs of the same kind that are done; None if none is."""
+    """Seconds, from finished jobs of the same kind; None if there are none."""
 
 
 def preview(request: Request, paper: PaperSource | None = None) -> list[JobState]:
-    """All jobs of a table. At the paper's scale those that need a model are known once it is trained."""
+    """All jobs of a table. At the paper's scale, those that need a model are known only after it is trained."""
     jobs: Sequence[Job] = []
     if request.scale == "paper":
         paper_work = _paper_jobs(request, paper or PaperSource({}, {}))
@@ -113,7 +113,7 @@ def _paper_jobs(request: Request, paper: PaperSource) -> list[WmtJob]:
 
 
 def _with_paper(request: Request, jobs: Iterable[WmtJob]) -> Request:
-    """The request with the models and the data that were prepared."""
+    """The request with the prepared models and data."""
     jobs = list(jobs)
     models = [*request.models, *(str(job.model) for job in jobs)]
     data = [*request.data, *(folder for job in jobs for folder in (job.text, job.store))]
@@ -121,7 +121,7 @@ def _with_paper(request: Request, jobs: Iterable[WmtJob]) -> Request:
 
 
 def _rates(jobs: Sequence[Job]) -> dict[str, float]:
-    """Seconds for one step or one sentence, by kind of job."""
+    """Seconds per step or sentence, by kind of job."""
     rates: dict[str, float] = {}
     for kind in {job.kind for job in jobs}:
         spent = [one for job in jobs if job.kind == kind and job.done for one in job.spent()]

@@ -1,9 +1,9 @@
-"""Score the cells of a table: BLEU, its significance and the shape of the orders, the seeds of a row together.
+"""Score the cells of a table: BLEU, its significance and the shape of the orders, with the seeds of a row combined.
 
 A learned row is the mean and the standard deviation over its seeds. Its p-value is the largest of its seeds', each with
 Holm's correction for all heuristic orders that it is compared with, and 1 where the seeds disagree on which order is
-better: a difference is called significant only if it is with every seed. Scores are kept on disk: they are computed
-once. Knows nothing of decoding.
+better: a difference is called significant only if it is significant with every seed. Scores are cached on disk. Knows
+nothing about decoding.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class System:
 
     row: str
     seed: int | None
-    """None for what was not learned for the table."""
+    """None if the system was not learned for the table."""
     learned: bool
     """Whether it is a learned order."""
     cell: CellFiles
@@ -47,13 +47,13 @@ class System:
 
 @dataclass(frozen=True)
 class Compared:
-    """A row less another one."""
+    """The difference between a row and a baseline."""
 
     baseline: str
     bleu: float
     """The mean difference over the seeds."""
     p_value: float
-    """Two-sided; see above for what it is of several seeds."""
+    """Two-sided; for several seeds, see the module's docstring."""
 
     @property
     def significant(self) -> bool:
@@ -71,7 +71,7 @@ class RowScore:
     """Standard deviation over the seeds; None if there are fewer than two."""
     chrf: float
     compared: dict[str, Compared]
-    """With the heuristic orders, by name; empty if there are too few sentences."""
+    """Comparisons with the heuristic orders, by name; empty if there are too few sentences."""
     metrics: dict[str, tuple[float, float | None]]
     """Mean and standard deviation over the seeds, by name."""
     seeds: list[dict[str, Any]]
@@ -92,7 +92,7 @@ class PartScore:
 
     @property
     def best_heuristic(self) -> RowScore:
-        """Of the orders that are neither learned nor another model's."""
+        """The best order that is neither learned nor another model's."""
         names = {name for row in self.rows for name in row.compared} | {BASELINE}
         return max((row for row in self.rows if row.row in names), key=lambda row: row.bleu)
 
@@ -118,10 +118,10 @@ def score_part(
         data: The test set.
         part: Which of its sentences.
         rule: The length rule that the systems were decoded with.
-        systems: What is compared.
-        against: The rows that p-values compare with.
+        systems: The systems to compare.
+        against: The baseline rows for the p-values.
         metrics: Metrics of the orders, as `analyze` calls them.
-        samples: Resamplings of the significance test.
+        samples: Resamples of the significance test.
     """
     rows = data.within(part.max_length)
     scored = _evaluate(results, data, part, rule, rows, systems, against, samples)
@@ -148,7 +148,7 @@ def score_part(
 
 
 def combine_seeds(seeds: Sequence[Mapping[str, Any]], baseline: str) -> Compared | None:
-    """The seeds of a row together against a baseline; None if they were not compared with it."""
+    """Compare all seeds of a row with a baseline; None if they were not compared with it."""
     if any(baseline not in seed["p_values_holm"] for seed in seeds):
         return None
     differences = [seed["differences"][baseline]["bleu"] for seed in seeds]
@@ -184,7 +184,7 @@ def _evaluate(
     against: Sequence[str],
     samples: int,
 ) -> dict[str, Any]:
-    """`evaluate`, from disk where it was computed before."""
+    """`evaluate`, from disk if it was computed before."""
     file = _cache_file(results, "bleu", data, part, rule, systems, [*against, samples])
 
     def compute() -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _analyze(
     systems: Sequence[System],
     metrics: Sequence[str],
 ) -> dict[str, dict[str, float | None]]:
-    """The metrics of each system's orders, from disk where they were computed before."""
+    """The metrics of each system's orders, from disk if they were computed before."""
     if not metrics:
         return {}
     tagger = "auto" if any(metric.startswith("constituent") for metric in metrics) else "none"
@@ -224,7 +224,7 @@ def _analyze(
 
 
 def _compute_once(results: Path, file: Path, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What a file holds, which the first process that needs it computes. Two tables may need the same one."""
+    """The contents of a file, computed by the first process that needs it. Two tables may need the same file."""
     if not file.exists():
         with wait_for_lock(lock_of(results, file)):
             if not file.exists():
@@ -245,7 +245,7 @@ def _cache_file(
     systems: Sequence[System],
     settings: Sequence[object],
 ) -> Path:
-    """Named by everything that decides the scores."""
+    """Named by everything that determines the scores."""
     cells = [(system.name, system.cell.checksum) for system in systems]
     limit = part.max_length or "all"
     decisive = json.dumps([__version__, data.fingerprint, limit, cells, list(settings)])

@@ -1,4 +1,4 @@
-"""How orders are learned at each scale: `here`, in minutes on one GPU, or as the `paper` did. Knows no files."""
+"""How orders are learned at each scale: `here`, in minutes on one GPU, or as in the `paper`. Touches no files."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -20,7 +20,7 @@ class LearningSettings:
     run: TrainConfig
 
     def for_order(self, order: LearnedRow, seed: int, steps: int | None, device: str) -> "LearningSettings":
-        """The same with what a row of a table changes; `steps` in place of the settings' own if given."""
+        """The same settings with a table row's changes; `steps` overrides the settings' own if given."""
         changes: dict[str, Any] = {}
         if order.reward is not None:
             changes["reward"] = order.reward
@@ -90,4 +90,4 @@ SETTINGS: dict[Scale, dict[str, LearningSettings]] = {
     "here": {"features": _FEATURES, "confidence": _CONFIDENCE, "hidden": _A2C_HERE, "ppo": _PPO_HERE},
     "paper": {"features": _FEATURES, "confidence": _CONFIDENCE, "hidden": _A2C_PAPER, "ppo": _PPO_PAPER},
 }
-"""By scale and kind of order."""
+"""Settings by scale and kind of order."""

@@ -1,8 +1,8 @@
-"""Several processes in one folder of results share its jobs: each job is done by one of them. Knows no tables.
+"""Several processes in one results folder share its jobs: each job is done by one of them. Knows nothing about tables.
 
-    .locks/    one file for each job that a process is on
+    .locks/    one file for each job that a process is working on
 
-A lock ends with its process, however it ends; the job can then be taken by another one, which goes on where it was.
+A lock ends with its process, however it ends; another process can then take the job and continue it.
 """
 
 import hashlib
@@ -21,22 +21,22 @@ LOCKS = ".locks"
 
 @contextmanager
 def open_results(results: Path) -> Iterator[None]:
-    """Work in a folder of results. A new one in which nothing was written is removed again."""
+    """Work in a results folder. A new one is removed again if nothing was written to it."""
     is_new = not results.exists()
     try:
         yield
     finally:
         for folder in (results / LOCKS, *([results] if is_new else [])):
-            with suppress(OSError):  # there is something in it, perhaps of another process
+            with suppress(OSError):  # not empty, perhaps because of another process
                 folder.rmdir()
 
 
 def share_jobs(results: Path, jobs: Sequence[Job], on_line: Callable[[str], None]) -> bool:
-    """Do the jobs that are missing and that no other process is on, then wait for the others; False if a signal came.
+    """Do the missing jobs that no other process is working on, then wait for the rest; False if a signal came.
 
     Args:
         results: The folder of all results.
-        jobs: In the order in which to take them, each behind those that it needs.
+        jobs: In the order in which to take them, each after those that it needs.
         on_line: Called with a line before each job, and before waiting.
     """
     missing = {number: job for number, job in enumerate(jobs, start=1) if not job.done}
@@ -51,7 +51,7 @@ def share_jobs(results: Path, jobs: Sequence[Job], on_line: Callable[[str], None
 
 
 def _do_next(results: Path, missing: dict[int, Job], total: int, on_line: Callable[[str], None]) -> int | None:
-    """Do the first job that can be taken, or see that another process has done one; None if a signal stopped it."""
+    """Do the first available job, or find that another process has done one; None if a signal stopped it."""
     titles = {job.title for job in missing.values()}
     ready = {n: job for n, job in missing.items() if not any(need.title in titles for need in job.needs)}
     for look, pause in enumerate(pauses()):
@@ -71,7 +71,7 @@ def _do_next(results: Path, missing: dict[int, Job], total: int, on_line: Callab
 
 
 def under_way(results: Path, job: Job) -> bool:
-    """Whether another process is on a job."""
+    """Whether another process is working on a job."""
     return is_locked(lock_of(results, job.folder))
 
 
@@ -83,6 +83,6 @@ def lock_of(results: Path, place: Path) -> Path:
 
 def _check_locks(results: Path, on_line: Callable[[str], None]) -> None:
     folder = results / LOCKS
-    with try_lock(folder / f"test-{os.getpid()}"):  # keeps the folder
+    with try_lock(folder / f"test-{os.getpid()}"):  # keeps the folder from being removed
         if not knows_locks(folder):
             on_line(f"{results}: the file system has no locks, so start no other process there")

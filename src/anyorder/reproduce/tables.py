@@ -1,6 +1,6 @@
 """The tables as data: which rows (orders) and which columns (directions, splits, length limits) each one has.
 
-Knows nothing of models, files or results.
+Knows nothing about models, files or results.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ SIX_DIRECTIONS = ("de-en", "en-de", "ro-en", "en-ro", "zh-en", "en-zh")
 RULES = ("table:4", "gold", "candidates:4")
 """Length rules: the paper's, then ours."""
 BASELINE = "left-to-right"
-"""The order that every difference and p-value in a table is against."""
+"""The baseline of every difference and p-value in a table."""
 
 
 @dataclass(frozen=True)
@@ -22,21 +22,21 @@ class Row:
 
     name: str
     learned: "LearnedRow | None" = None
-    """How it is learned; None for a heuristic order, whose name is its order's."""
+    """How it is learned; None for a heuristic order, whose name is that of the row."""
 
 
 @dataclass(frozen=True)
 class LearnedRow:
-    """What decides a learned order besides the model, the data and the seed. The scale's settings decide the rest."""
+    """What defines a learned order besides model, data and seed. The rest comes from the scale's settings."""
 
     kind: str
     """One of the kinds that the settings of a scale describe: features, confidence, hidden or ppo."""
     reward: str | None = None
-    """In place of the kind's own."""
+    """Overrides the kind's reward."""
     entropy_coef: float | None = None
-    """In place of the kind's own."""
+    """Overrides the kind's entropy coefficient."""
     name: str = ""
-    """Of the same order beside a model."""
+    """The name of the same order among those saved with a model."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Part:
 
     split: str
     max_length: int | None = None
-    """Subwords on both sides; None for all sentences."""
+    """Maximum number of subwords on both sides; None for all sentences."""
 
     @property
     def text(self) -> str:
@@ -63,7 +63,7 @@ class Table:
     directions: tuple[str, ...]
     rules: tuple[str, ...] = RULES
     metrics: tuple[str, ...] = ()
-    """Metrics of the orders that stand beside BLEU, as `analyze` calls them."""
+    """Metrics of the orders to show beside BLEU, as `analyze` calls them."""
     takes_baseline: bool = False
     """Whether it has rows for an autoregressive model."""
     paper: dict[Key, float] = field(default_factory=dict)
@@ -182,7 +182,7 @@ def find_table(name: str) -> Table:
 
 
 def choose_rows(table: Table, names: Sequence[str]) -> tuple[Row, ...]:
-    """The rows of these names, and left-to-right, which all others are compared with; all rows if none is named."""
+    """The rows of these names, and left-to-right, which all others are compared with; by default all rows."""
     known = [row.name for row in table.rows]
     for name in names:
         if name not in known:

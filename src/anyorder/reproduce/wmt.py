@@ -1,11 +1,11 @@
 """The paper's own data and models: WMT through `datasets`, XLM from the hub, masked translation with its settings.
 
-    paper/PAIR/text     train, dev and test, one sentence a line
+    paper/PAIR/text     train, dev and test, one sentence per line
     paper/PAIR/store    prepared with XLM's vocabulary
-    paper/PAIR/init     XLM with the two languages of the pair, where it knows more
+    paper/PAIR/init     XLM with the two languages of the pair, if it has more
     paper/PAIR/run      the masked translation model
 
-Each step is kept and never done twice. Nothing here is downloaded unless a step needs it.
+Each step is saved and never repeated. Nothing is downloaded unless a step needs it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,38 +34,38 @@ from anyorder.training.translation_objective import MaskingConfig
 
 @dataclass(frozen=True)
 class WmtPair:
-    """Where the text and the pretrained model of a pair of languages come from."""
+    """Where the text and the pretrained model of a language pair come from."""
 
     dataset: str
-    """An id of the hub, or a folder that `datasets` can read."""
+    """A hub id, or a folder that `datasets` can read."""
     config: str
     """Its configuration: the pair as the hub spells it."""
     model: str
     """An XLM model on the hub, or a folder."""
 
 
-# WMT 2021 has no news data in the form of the others on the hub; 2019 is the last year that has Chinese.
+# WMT 2021 has no news data on the hub in the format of the others; 2019 is the last year that has Chinese.
 PAIRS = {
     "de-en": WmtPair("wmt/wmt14", "de-en", "FacebookAI/xlm-mlm-ende-1024"),
     "ro-en": WmtPair("wmt/wmt16", "ro-en", "FacebookAI/xlm-mlm-enro-1024"),
     "zh-en": WmtPair("wmt/wmt19", "zh-en", "FacebookAI/xlm-mlm-17-1280"),
 }
 SPLITS = {"train": "train", "dev": "validation", "test": "test"}
-"""Ours, and what WMT's data sets call them."""
+"""Our names, and those in WMT's data sets."""
 MAX_LENGTH = 100
-"""Subwords of a training sentence (the paper's appendix)."""
+"""Maximum number of subwords in a training sentence (the paper's appendix)."""
 SELECTION = 1000
-"""Training pairs that are held out to choose checkpoints by, if that leaves at least ten times as many."""
+"""Training pairs to hold out for selecting checkpoints, if that leaves at least ten times as many."""
 MASKED_TRANSLATION = TextTrainConfig(
     steps=200_000, batch_tokens=16_384, learning_rate=1e-4, warmup=4000, weight_decay=0.0, max_grad_norm=5.0,
     validate_every=5000, save_every=2000,
 )  # fmt: skip
-"""The paper's learning rate, warm-up, betas, dropout and clipping; about its 8 x 32 sentences a step. It prints no
-number of steps."""
+"""The paper's learning rate, warm-up, betas, dropout and clipping; about its 8 x 32 sentences per step. It does not
+give the number of steps."""
 
 
 def pairs_of(directions: Iterable[str]) -> list[str]:
-    """The pairs of languages of directions, such as `de-en` for `en-de`."""
+    """The language pairs of directions, such as `de-en` for `en-de`."""
     found = []
     for direction in directions:
         source, _, target = direction.partition("-")
@@ -85,15 +85,15 @@ def paper_jobs(
     steps: int | None,
     device: torch.device,
 ) -> list["WmtJob"]:
-    """The jobs that prepare data and model of each pair.
+    """The jobs that prepare the data and the model of each pair.
 
     Args:
         results: The folder of all results.
-        pairs: Such as `de-en`.
-        datasets: In place of the hub's, by pair.
-        models: In place of the hub's, by pair.
-        steps: Of training, in place of the default.
-        device: Where to train.
+        pairs: Language pairs, such as `de-en`.
+        datasets: Data sets to use instead of the hub's, by pair.
+        models: Models to use instead of the hub's, by pair.
+        steps: Training steps; None for the default.
+        device: The device to train on.
     """
     for given in (datasets, models):
         for pair in given:
@@ -118,7 +118,7 @@ def paper_jobs(
 
 @dataclass(frozen=True)
 class WmtJob(Job):
-    """Text, store and masked translation model of one pair of languages."""
+    """Text, store and masked translation model of one language pair."""
 
     results: Path
     pair: str
@@ -222,7 +222,7 @@ class WmtJob(Job):
         )  # fmt: skip
 
     def _init(self, xlm: TranslationModel, languages: tuple[str, ...]) -> str:
-        """The model to start from; XLM itself if it knows just these languages."""
+        """The model to start from; XLM itself if it has exactly these languages."""
         if xlm.config.languages == languages:
             return self.source.model
         place = self.folder / "init"
@@ -232,7 +232,7 @@ class WmtJob(Job):
 
 
 def keep_languages(model: TranslationModel, languages: tuple[str, ...]) -> TranslationModel:
-    """The same model with the embeddings of some of its languages only."""
+    """The same model with the embeddings of only some of its languages."""
     numbers = torch.tensor([model.config.languages.index(language) for language in languages])
     weights = dict(model.state_dict())
     for name in ("transformer.languages.weight", "length.language.weight"):

@@ -1,4 +1,4 @@
-"""The networks that learn an order: the policy, and the value network beside it. They know decisions, not rollouts."""
+"""The networks that learn an order: the policy and the value network. They see decisions, not rollouts."""
 
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ class ActorCritic(nn.Module):
         return scores.view(-1, decisions.width).log_softmax(1)
 
     def values(self, decisions: "Decisions") -> Tensor:
-        """(D,) the return that the value network expects."""
+        """(D,) the return that the value network predicts."""
         assert self.value is not None
         assert decisions.opening is not None
         half = decisions.opening.dtype == torch.bfloat16

@@ -1,8 +1,8 @@
 """Which sentences a training step sees and which positions are masked; both depend only on the seed and a cursor.
 
-An epoch is a flat sequence of sentences that is split into batches of so many tokens. Only numpy runs here, in a thread
-ahead of the device. Batch number n is the same whichever process asks for it, so many processes train like one.
-Nothing here knows a model or an objective.
+An epoch is a flat sequence of sentences, split into batches by token count. Only numpy runs here, in a thread ahead of
+the device. Batch n is the same no matter which process asks for it, so several processes train as one would.
+Knows nothing about models or objectives.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,9 +33,9 @@ class BatchRows:
     """The sentences of one batch."""
 
     rows: np.ndarray
-    """(B,) their numbers."""
+    """(B,) indices of the sentences."""
     random: np.random.Generator
-    """Random numbers of this batch alone."""
+    """Random generator for this batch alone."""
 
 
 def iter_batches(
@@ -49,17 +49,17 @@ def iter_batches(
     rank: int = 0,
     world: int = 1,
 ) -> Iterator[tuple[BatchRows, Cursor]]:
-    """This process's batches from number `first` on, each with the cursor behind it. Never ends.
+    """This process's batches, starting at number `first`, each with the cursor after it. Never ends.
 
     Args:
-        cursor: One that was handed out before, not behind `first`.
-        epoch_rows: The sentences of an epoch, in order, by the number of the epoch.
-        sizes: How many tokens each of these sentences takes: (N,) to (N,).
-        max_tokens: Tokens in a batch.
-        max_rows: Sentences in a batch.
-        seed: Seed of the batches' random numbers.
+        cursor: A cursor returned earlier, at or before batch `first`.
+        epoch_rows: Maps an epoch number to its sentences, in order.
+        sizes: Maps sentences to their sizes in tokens: (N,) to (N,).
+        max_tokens: Maximum tokens per batch.
+        max_rows: Maximum sentences per batch.
+        seed: Seed for the batches' random numbers.
         first: Number of the first batch to return.
-        rank: Number of this process.
+        rank: Rank of this process.
         world: Number of processes.
     """
     while True:
@@ -95,7 +95,7 @@ def random_for(seed: int, purpose: str, number: int) -> np.random.Generator:
 
 
 def shuffled(rows: np.ndarray, weights: np.ndarray | None, random: np.random.Generator) -> np.ndarray:
-    """Rows in random order; a row of weight 2.3 comes twice, and a third time with chance 0.3."""
+    """Rows in random order; a row with weight 2.3 appears twice, and a third time with probability 0.3."""
     if weights is not None:
         times = np.floor(weights).astype(np.int64) + (random.random(len(rows)) < weights % 1)
         rows = np.repeat(rows, times)
@@ -103,14 +103,14 @@ def shuffled(rows: np.ndarray, weights: np.ndarray | None, random: np.random.Gen
 
 
 def sample_mask(lengths: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Masked translation's corruption: of n tokens of a sentence, 1 to n are masked, every number equally likely.
+    """Masked translation's corruption: mask 1 to n of a sentence's n tokens, every number equally likely.
 
-    (sentences,) lengths to (tokens,) bool over the sentences end to end.
+    (sentences,) lengths to (tokens,) bool over the concatenated sentences.
     """
     total = int(lengths.sum())
     masked_count = np.ceil((1 - random.random(len(lengths))) * lengths).astype(np.int64)
     sentence = np.repeat(np.arange(len(lengths)), lengths)
-    # Every token gets a random key; those with the smallest keys of a sentence are masked.
+    # Every token gets a random key; those with the smallest keys in each sentence are masked.
     by_key = np.argsort(sentence + random.random(total), kind="stable")
     rank = np.arange(total) - starts_of(lengths)[sentence]
     mask = np.zeros(total, bool)
@@ -144,7 +144,7 @@ class Prefetcher(Generic[Batch]):
         return item
 
     def close(self) -> None:
-        """Wait until the thread has ended: one that still runs when Python exits can take the process down."""
+        """Wait for the thread to end: one that is still running when Python exits can crash the process."""
         self._closed = True
         while self._thread.is_alive():
             while not self._queue.empty():
@@ -153,22 +153,22 @@ class Prefetcher(Generic[Batch]):
 
 
 MAX_REPEATS = 1000
-"""The largest weight of a corpus: an epoch is laid out in memory."""
+"""The largest weight of a corpus; it is limited because an epoch is held in memory."""
 
 IGNORED = -100
-"""The label of a position that is not predicted; what `cross_entropy` ignores."""
+"""The label of a position that is not predicted; `cross_entropy` ignores it."""
 
 
 def tail_lengths(real: int, size: int, longest: int) -> np.ndarray:
-    """Lengths of the segments that fill a row of `size` tokens behind its `real` ones."""
+    """Lengths of the segments that fill a row of `size` tokens after its `real` ones."""
     return np.diff([*range(0, size - real, longest), size - real])
 
 
 def pad_predictions(positions: np.ndarray, labels: np.ndarray, size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Exactly `count` positions of a row of `size` tokens, ascending, and their labels.
 
-    Surplus positions are dropped from the end. Missing ones are filled up with others whose label is ignored; those lie
-    in real segments too, so no kernel meets an undefined number.
+    Surplus positions are dropped from the end. Missing ones are made up with others whose label is ignored; these are
+    in real segments too, so no kernel sees undefined values.
     """
     label_at = np.full(size, IGNORED)
     label_at[positions[:count]] = labels[:count]
@@ -178,26 +178,26 @@ def pad_predictions(positions: np.ndarray, labels: np.ndarray, size: int, count:
 
 
 def pad_to(array: np.ndarray, size: int, value: int) -> np.ndarray:
-    """The array at exactly this size: filled up with `value`, or cut off."""
+    """The array padded with `value`, or truncated, to exactly this size."""
     padded = np.full(size, value, array.dtype)
     padded[: min(size, len(array))] = array[:size]
     return padded
 
 
 def padded_cu_seqlens(lengths: np.ndarray, count: int) -> np.ndarray:
-    """(count + 1,) int32 where each segment starts, with empty segments at the end to make up the number."""
+    """(count + 1,) int32: where each segment starts, padded with empty segments to `count`."""
     cu_seqlens = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=cu_seqlens[1:])
     return pad_to(cu_seqlens, count + 1, int(cu_seqlens[-1]))
 
 
 def weights_by_corpus(corpora: Sequence[str], corpus: np.ndarray, weights: dict[str, float]) -> np.ndarray | None:
-    """(sentences,) how often each comes in an epoch; None where all come once.
+    """(sentences,) how often each is used per epoch; None if each is used once.
 
     Args:
         corpora: Names of the corpora.
-        corpus: (sentences,) the number of each sentence's corpus.
-        weights: How often the sentences of a corpus come, by its name; 1 for the others.
+        corpus: (sentences,) the index of each sentence's corpus.
+        weights: How often the sentences of a corpus are used, by name; by default 1.
     """
     if not weights:
         return None

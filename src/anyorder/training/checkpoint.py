@@ -1,11 +1,11 @@
-"""A run on disk: everything needed to resume it, written as a whole or not at all, and checked when read.
+"""A run on disk: everything needed to resume it, written completely or not at all, and checked when read.
 
     checkpoint-00001000/
       state.json             step, cursor in the data, clock, best score
       model.safetensors      weights · average.safetensors · optimizer.safetensors
       checksums.json
 
-Random numbers need no saving: those of every batch and epoch follow from the seed. Knows no objective.
+Random states are not saved: those of every batch and epoch follow from the seed. Knows nothing about objectives.
 """
 
 import math
@@ -30,13 +30,13 @@ STATE = "state.json"
 
 @dataclass
 class RunState:
-    """Where a run stands."""
+    """The progress of a run."""
 
     step: int = 0
     cursor: Cursor = field(default_factory=Cursor)
     seconds: float = 0.0
     best: float | None = None
-    """The selection metric of the result that is saved; None where there is none yet."""
+    """The selection metric of the saved result; None if there is none yet."""
     scores: dict[str, float] = field(default_factory=dict)
     validated_step: int = -1
     """The step of the last validation."""
@@ -68,7 +68,7 @@ def save_state(
     optimizer: torch.optim.Optimizer,
     fingerprint: dict[str, object],
 ) -> None:
-    """Write `out/checkpoint-STEP`, then remove older ones. A reader never sees half of one."""
+    """Write `out/checkpoint-STEP`, then remove older ones. A reader never sees an incomplete one."""
     folder = out / f"checkpoint-{state.step:08d}"
     with atomic_folder(folder) as partial:
         write_tensors(partial / "model.safetensors", dict(model.state_dict()))
@@ -89,9 +89,9 @@ def load_latest(
     fingerprint: dict[str, object],
     defaults: Mapping[str, dict[str, object]] | None = None,
 ) -> RunState | None:
-    """Load the newest checkpoint of a run into these objects; None where there is none yet.
+    """Load the newest checkpoint of a run into these objects; None if there is none yet.
 
-    defaults: By group of the fingerprint; settings that the checkpoint does not know had these values.
+    defaults: By group of the fingerprint, the values of settings that the checkpoint does not have.
     """
     found = checkpoints(out)
     if not found:
@@ -125,7 +125,7 @@ def _read_state(folder: Path) -> tuple[RunState, dict[str, Any]]:
 
 @contextmanager
 def _way_out(found: list[Path]) -> Iterator[None]:
-    """Says what to do about a newest checkpoint that cannot be read."""
+    """Adds advice to the error if the newest checkpoint cannot be read."""
     try:
         yield
     except InputError as error:
@@ -134,7 +134,7 @@ def _way_out(found: list[Path]) -> Iterator[None]:
 
 
 def describe_changes(before: dict[str, Any], now: dict[str, Any], group: str = "") -> list[str]:
-    """What is different, in words. What was not recorded is skipped.
+    """The differences, in words. Settings that were not recorded are skipped.
 
     >>> before, now = {"seed": 1, "rl": {"gamma": 0.9, "epochs": 4}}, {"seed": 1, "rl": {"gamma": 0.5, "epochs": 4}}
     >>> describe_changes(before, now)

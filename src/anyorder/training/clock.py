@@ -8,13 +8,13 @@ from contextlib import contextmanager
 class Clock:
     """The time of a run, over all its sessions.
 
-    A run of so many minutes leaves room for its last validation, and does not begin a step that would end too late.
+    A run limited in minutes leaves time for its last validation, and does not start a step that would end too late.
 
     Args:
         steps: Length of the run in steps, or None.
         minutes: Length of the run in minutes, or None.
         spent: Seconds of earlier sessions.
-        first_step_counts: Whether the first step of a session says how long the others take; not if it compiles.
+        first_step_counts: Whether the time of a session's first step is typical; it is not if that step compiles.
     """
 
     def __init__(self, steps: int | None, minutes: float | None, spent: float, first_step_counts: bool):
@@ -30,19 +30,19 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """Since the run would have begun, had it never been interrupted."""
+        """Seconds spent on the run so far, over all its sessions."""
         return time.monotonic() - self._began
 
     def start(self) -> None:
-        """Training begins now; what came before counts for the run, but not for its steps."""
+        """Start training: the time before this counts toward the run, but not toward its steps."""
         self._session_start = time.monotonic()
 
     def reserve(self, seconds: float) -> None:
-        """How long the last validation is going to take. At least half of the run is for training."""
+        """Reserve time for the last validation, at most half of the run."""
         self._reserve = seconds if self._limit is None else min(seconds, self._limit / 2)
 
     def step_done(self) -> float | None:
-        """A step has ended; how long it took if it was the first of this session."""
+        """Record that a step has ended; returns how long it took if it was the first of this session."""
         self._session_steps += 1
         if self._session_steps > 1:
             return None
@@ -51,13 +51,13 @@ class Clock:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The time inside belongs to the run, but not to its steps."""
+        """The time in this block counts toward the run, but not toward its steps."""
         start = time.monotonic()
         yield
         self._paused += time.monotonic() - start
 
     def progress(self, step: int) -> float:
-        """The share of the run that is done; 1 or more if it is over."""
+        """The fraction of the run that is done; 1 or more if it is over."""
         if self._steps is not None:
             return step / self._steps
         assert self._limit is not None
@@ -70,7 +70,7 @@ class Clock:
         return time.monotonic() - self._session_start - self._paused
 
     def _step_seconds(self) -> float:
-        """How long the next step is going to take: the mean of this session's, without its first where possible."""
+        """Expected time of the next step: the mean of this session's steps, without the first if possible."""
         if self._session_steps > 1:
             return (self._training_seconds() - self._first_step) / (self._session_steps - 1)
         return self._first_step if self._first_step_counts else 0.0

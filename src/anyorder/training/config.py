@@ -1,4 +1,4 @@
-"""How long and how fast to train: the settings that every objective shares. Knows no objective and no flag."""
+"""How long and how fast to train: the settings that all objectives share. Knows nothing about objectives or flags."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class TrainConfig:
             raise InputError(f"{self.track}: needs {self.track}: pip install 'anyorder[track]'", "track", config)
 
     def check_length(self) -> None:
-        """An `InputError` unless the config says how long to train. A default config does not, and cannot be run."""
+        """Raise an `InputError` unless the config says how long to train. A default config does not."""
         if self.steps is None and self.minutes is None:
             raise InputError("is missing: say how long to train, in steps or in minutes", "steps", type(self))
 

@@ -1,9 +1,9 @@
-"""A calm start for deep post-LayerNorm Transformers: DeepNorm (Wang et al. 2022), for the Transformer as it is.
+"""DeepNorm (Wang et al. 2022): stable training of deep post-LayerNorm Transformers, without changing the model.
 
 With N layers DeepNorm computes LN(a x + f(x)), a = (2N)^(1/4), and the value, output and feed-forward matrices of every
-branch f start smaller by b = (8N)^(-1/4). LN(a x + f(x)) is LN(x + f(x) / a), so here the last matrix of a branch
-carries the 1 / a, and the model itself is as before. That matrix also learns 1 / a as fast, so that a step of the
-optimizer changes a branch as much as in DeepNorm.
+branch f are initialized with gain b = (8N)^(-1/4). LN(a x + f(x)) is LN(x + f(x) / a), so here the last matrix of a
+branch is scaled by 1 / a, and the model itself is unchanged. That matrix also gets 1 / a of the learning rate, so that
+an optimizer step changes a branch as much as in DeepNorm.
 """
 
 from typing import Literal
@@ -15,11 +15,11 @@ from anyorder.models.transformer import Layer, Transformer
 
 DeepNorm = Literal["auto", "yes", "no"]
 DEEP = 8
-"""Models with more layers do not train reliably without it."""
+"""Models with more layers do not train reliably without DeepNorm."""
 
 
 def use_deepnorm(setting: DeepNorm, num_layers: int) -> bool:
-    """Whether a model of so many layers is trained this way."""
+    """Whether to train a model with this many layers with DeepNorm."""
     return setting == "yes" or (setting == "auto" and num_layers > DEEP)
 
 
@@ -36,7 +36,7 @@ def scale_branches(transformer: Transformer) -> None:
 
 
 def branch_rates(transformer: Transformer) -> dict[nn.Parameter, float]:
-    """The share of the learning rate of every parameter that has not the whole."""
+    """Learning-rate factors of the parameters that do not get the full learning rate."""
     _, residual = _constants(transformer)
     last = [part for layer in _layers(transformer) for part in (layer.attended, layer.outer)]
     return {parameter: 1 / residual for part in last for parameter in part.parameters()}
@@ -47,6 +47,6 @@ def _layers(transformer: Transformer) -> list[Layer]:
 
 
 def _constants(transformer: Transformer) -> tuple[float, float]:
-    """The gain b and the scale a of the residual."""
+    """The gain b and the residual scale a."""
     layers = len(transformer.layers)
     return (8 * layers) ** -0.25, (2 * layers) ** 0.25

@@ -1,4 +1,4 @@
-"""Learning an order of a masked model without a source: puzzles that are generated, or lines of text with masks."""
+"""Data for learning an order without a source: generated puzzles, or lines of text with masks."""
 
 import time
 from abc import abstractmethod
@@ -42,18 +42,18 @@ from anyorder.training.rewards import (
 from anyorder.training.validation import ValidationResult
 
 GENERATED = 4096
-"""So many puzzles are generated; symmetries make the others from them."""
+"""Maximum number of puzzles to generate; the rest are symmetric variants of them."""
 SAMPLE = 8
-"""Canvases that are filled to estimate the time of a validation."""
+"""Canvases to fill to estimate the time of a validation."""
 
 
 class FillData(OrderData):
-    """Canvases of which some positions are given, and what the others should hold.
+    """Canvases with some positions given, and the correct tokens for the rest.
 
     Args:
-        model: The model that fills; it stays as it is.
-        targets: Ids of the finished canvases to learn from, then those to validate on.
-        validation: How many of them are for validation.
+        model: The model that fills; it is frozen.
+        targets: Ids of the finished canvases: first those to learn from, then those to validate on.
+        validation: Number of canvases to validate on.
     """
 
     metric = "accuracy"
@@ -66,7 +66,7 @@ class FillData(OrderData):
 
     @abstractmethod
     def _masked(self, number: int) -> np.ndarray:
-        """(T,) bool: which positions of a canvas are to be filled; the same ones each time."""
+        """(T,) bool: which positions of a canvas to fill; the same ones each time."""
 
     @abstractmethod
     def _score(self, number: int, ids: np.ndarray) -> float:
@@ -74,7 +74,7 @@ class FillData(OrderData):
 
     @abstractmethod
     def _spell(self, ids: np.ndarray) -> str:
-        """A canvas as the user's reward sees it; `HOLE` where it is not filled."""
+        """A canvas as text for the user's reward; `HOLE` marks unfilled positions."""
 
     def __len__(self) -> int:
         return self._learning
@@ -107,7 +107,7 @@ class FillData(OrderData):
         return reward()
 
     def spell(self, ids: Tensor, lengths: Tensor) -> list[str]:
-        """Texts of canvases, (N, T) ids with `HOLE` where a position is not filled."""
+        """Texts of canvases, given as (N, T) ids with `HOLE` at unfilled positions."""
         rows = zip(ids.cpu().numpy(), lengths.tolist(), strict=True)
         return [self._spell(row[:length]) for row, length in rows]
 
@@ -145,14 +145,14 @@ class FillData(OrderData):
 
 
 class PuzzleData(FillData):
-    """Puzzles of a task; the order is validated by the share of those that are entirely right.
+    """Puzzles of a task; the validation score is the share of puzzles solved entirely.
 
     Args:
-        task: Generates them.
+        task: Generates the puzzles.
         model: The model that fills.
-        puzzles: Different puzzles to learn from.
-        validation: Other puzzles to validate on.
-        seed: Of the puzzles.
+        puzzles: Number of puzzles to learn from.
+        validation: Number of other puzzles to validate on.
+        seed: Seed for the puzzles.
     """
 
     unit = "puzzles"
@@ -177,15 +177,15 @@ class PuzzleData(FillData):
 
 
 class TextData(FillData):
-    """Lines of text, of which a share of the tokens is masked at random; validated by the share that is right.
+    """Lines of text with some tokens masked at random; the validation score is the share of these filled correctly.
 
     Args:
-        lines: Plain texts. Those with other lengths are left out.
+        lines: Plain texts; those with other lengths are left out.
         model: The model that fills.
-        mask_share: Of the tokens; at least two are masked, so that there is a choice.
-        lengths: The fewest and the most tokens.
-        validation: How many of them are for validation; at most a fifth.
-        seed: Of the masks.
+        mask_share: Fraction of tokens to mask; at least two are masked, so that there is a choice.
+        lengths: Minimum and maximum number of tokens.
+        validation: Number of lines to validate on; at most a fifth.
+        seed: Seed for the masks.
     """
 
     unit = "lines"
@@ -227,7 +227,7 @@ class TextData(FillData):
 
 
 class ScoredFillings(Reward):
-    """A user's function of filled canvases and what they should be, as texts. It runs on the host, once a batch."""
+    """A user's function of filled and correct texts. It runs on the host, once per batch."""
 
     def __init__(self, name: str, function: TextReward, data: FillData):
         self.name = name  # type: ignore[misc]
@@ -240,7 +240,7 @@ class ScoredFillings(Reward):
 
 
 def _many(task: PuzzleTask, count: int, seed: int) -> Puzzles:
-    """So many puzzles: generated ones, and what symmetries make of them."""
+    """`count` puzzles: generated ones, and symmetric variants of them if more are needed."""
     generated = task.generate(min(count, GENERATED), seed)
     if count <= len(generated):
         return generated
@@ -248,7 +248,7 @@ def _many(task: PuzzleTask, count: int, seed: int) -> Puzzles:
 
 
 def _with_choice(puzzles: Puzzles) -> Puzzles:
-    """Those in which an order makes a difference: with two or more empty cells."""
+    """The puzzles in which the order matters: those with two or more empty cells."""
     chosen = np.flatnonzero((puzzles.puzzles == EMPTY).sum(1) >= 2)
     if not len(chosen):
         raise InputError("makes puzzles with a single empty cell, so there is no order to learn", "task")

@@ -1,7 +1,7 @@
-"""A masked model that learns to fill in puzzles: examples of a task, the objective, validation and saving.
+"""Training a masked model to fill in puzzles: examples of a task, the objective, validation and saving.
 
-The clues are always given. Of the empty cells a random share is masked, uniformly from one cell to all of them, and the
-others show the solution, so the model learns from every state that a decoder can come to, whatever its order.
+The clues are always given. A random number of the empty cells, uniformly from one to all, is masked, and the rest show
+the solution, so the model learns from every state that a decoder can reach, in any order.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ class FillLoss(nn.Module):
         self.model = model
 
     def forward(self, tokens: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss to minimize, and (2,) what to report. tokens, labels: (B, cells)."""
+        """The loss to minimize, and (2,) values to report. tokens, labels: (B, cells)."""
         logits = self.model(input_ids=tokens).logits.float()
         loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
         masked = labels != IGNORED
@@ -68,10 +68,10 @@ class FillObjective(Objective[dict[str, np.ndarray]]):
 
     Args:
         task: The puzzles.
-        model: The model that learns.
-        fill: The objective's data.
-        batch_size: Puzzles in a batch.
-        seed: Seed of the puzzles and of the batches.
+        model: The model to train.
+        fill: Training and validation puzzles.
+        batch_size: Puzzles per batch.
+        seed: Seed for the puzzles and the batches.
     """
 
     reports = ("loss", "right")
@@ -90,7 +90,7 @@ class FillObjective(Objective[dict[str, np.ndarray]]):
         if not names and fill.validation_puzzles:
             raise InputError("is empty: name at least one order", "validation_orders", FillConfig)
         self._decodings = {name: DecodingConfig(name, "one") for name in names}
-        for decoding in self._decodings.values():  # a learned order that does not fit is refused at once
+        for decoding in self._decodings.values():  # fail early if a learned order does not fit
             decoding.bind(as_model(deepcopy(model), task), INFILL)
 
     def batches(
@@ -116,7 +116,7 @@ class FillObjective(Objective[dict[str, np.ndarray]]):
         return puzzles, 6.0 * puzzles * cells * (per_cell + size**2 + size * config.vocab_size)
 
     def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
-        """Accuracy of the averaged weights, in percent, by the name of the order."""
+        """Accuracy of the averaged weights, in percent, by order name."""
         puzzles = self._validation.puzzles
         if not len(puzzles):
             return {}
@@ -148,7 +148,7 @@ class FillObjective(Objective[dict[str, np.ndarray]]):
 
 
 def sample_masked_cells(empty: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """(B, cells) bool: of a puzzle's n empty cells 1 to n are masked, every number equally likely. empty: (B, cells)"""
+    """(B, cells) bool: mask 1 to n of a puzzle's n empty cells, every number equally likely. empty: (B, cells)"""
     count = np.ceil((1 - random.random(len(empty))) * empty.sum(1))
     keys = np.where(empty, random.random(empty.shape), 2.0)
     rank = keys.argsort(1).argsort(1)

@@ -1,4 +1,4 @@
-"""Learn an order for a masked language model, from puzzles or from text. Knows no flag."""
+"""Learn an order for a masked language model, from puzzles or from text. Knows nothing about flags."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,7 +89,7 @@ def learn_fill_order(
 
 
 def _check_options(rl: RLConfig, mask_share: float | None, for_puzzles: bool) -> None:
-    """An `InputError` for an option that would be ignored."""
+    """Raise an `InputError` for an option that would be ignored."""
     usual = RLConfig()
     of_stores = ("split", "weights", "validation_length")
     for name in (*of_stores, "min_length", "max_length") if for_puzzles else of_stores:

@@ -1,4 +1,4 @@
-"""Learn a generation order: the library's function behind `anyorder learn-order`. Knows no flag."""
+"""Learn a generation order: the library's function behind `anyorder learn-order`. Knows nothing about flags."""
 
 import re
 import shutil
@@ -100,10 +100,10 @@ def learn_order(
 def run_order_objective(
     objective: OrderObjective, run: TrainConfig, out: Path, destination: Path | None, resume: bool
 ) -> LearnOrderResult:
-    """Learn an order into the folder of a run. destination: where else to put it, such as beside its model."""
+    """Learn an order and save it in the run folder. destination: where else to save it, such as with its model."""
     result = run_training(objective, run, out, resume)
     order = out / FOLDER
-    if destination and is_main_process() and order.exists():  # stopped early there may be none yet
+    if destination and is_main_process() and order.exists():  # a run that was stopped early may have none
         with atomic_folder(destination) as partial:
             for file in (CONFIG, WEIGHTS):
                 shutil.copyfile(order / file, partial / file)
@@ -120,16 +120,16 @@ def translation_order_objective(
     compile: bool = False,
     device: torch.device | None = None,
 ) -> OrderObjective:
-    """Learn an order of translation: see `StoreOrderData` and `OrderObjective`.
+    """The objective of learning an order for translation; see `StoreOrderData` and `OrderObjective`.
 
-    Sizes that `rl` leaves open depend on the device to train on, which is the model's if not given.
+    Sizes not set in `rl` depend on the training device, which is the model's if not given.
     """
     pairs = StoreOrderData(data, model, directions, with_sizes(rl, device or model.device))
     return OrderObjective(pairs, policy, pairs.rl, seed, compile)
 
 
 def named_folder(model: SavedModel, name: str | None) -> Path | None:
-    """Where an order of that name lies beside the model."""
+    """Where an order of that name is saved with the model."""
     if name is None:
         return None
     if not re.fullmatch(r"\w[\w.+-]{0,99}", name) or is_leftover(name):
@@ -144,7 +144,7 @@ def named_folder(model: SavedModel, name: str | None) -> Path | None:
 
 
 def with_reward(rl: RLConfig, reward: str | TextReward | None) -> RLConfig:
-    """The config with this reward, by name or as a function, if there is one."""
+    """The config with this reward, by name or as a function, if one is given."""
     if reward is None:
         return rl
     if not isinstance(reward, str):
@@ -154,5 +154,5 @@ def with_reward(rl: RLConfig, reward: str | TextReward | None) -> RLConfig:
 
 
 def compiles_features(run: TrainConfig) -> bool:
-    """Whether the features are computed by compiled code."""
+    """Whether to compile the computation of the features."""
     return run.resolve_device().type == "cuda" and run.compile != "no"

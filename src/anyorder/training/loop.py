@@ -1,6 +1,6 @@
 """One training loop for every objective: Accelerate, schedule, EMA, checkpoints, resume, progress, trackers.
 
-It knows steps and weights, not what is learned. An `Objective` brings batches, a loss and a validation.
+It knows about steps and weights, not about what is learned. An `Objective` provides batches, a loss and a validation.
 """
 
 import math
@@ -30,16 +30,16 @@ from anyorder.training.optimizer import make_optimizer, rate_factor, set_rate, u
 from anyorder.training.run_folder import append_to_log, open_run_folder, truncate_log
 
 PRINT_SECONDS = 30
-"""Where there is no progress bar, about so often the log's latest entry is printed."""
+"""How often to print the latest log entry if there is no progress bar."""
 VALIDATION_SHARE = 1 / 3
-"""If a validation would take a larger share of a run against the clock, it leaves out what is only for comparison."""
+"""If a validation would take a larger share of a timed run, it skips the scores that are only for comparison."""
 LOG_SECONDS = 10
-"""A slow run is logged about so often, before `log_every` steps are done."""
+"""How often to log a slow run, even before `log_every` steps are done."""
 
 
 _KEPT: list["_Loop"] = []
-"""Loops of several processes, until this one ends. With the last of them goes PyTorch's process group, which waits for
-its threads; if one of these waits for Python's lock at that moment, as happens once in many runs, neither goes on."""
+"""Keeps the loops of distributed runs alive until this process ends. With the last one, PyTorch's process group would
+be destroyed, which waits for its threads; if one of them is waiting for the GIL, as happens rarely, both deadlock."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class RunResult:
     """How a run ended."""
 
     scores: dict[str, float]
-    """The last validation's."""
+    """Scores of the last validation."""
     step: int
     finished: bool
-    """False if a signal stopped it: it can be resumed."""
+    """False if a signal stopped the run; it can be resumed."""
 
 
 def run_training(objective: Objective[Any], run: TrainConfig, out: Path, resume: bool) -> RunResult:
@@ -89,14 +89,14 @@ class _Loop:
         self.meter = Meter(self.accelerator.device, len(objective.reports))
         self.clock = Clock(run.steps, run.minutes, self.state.seconds, first_step_counts=not self.cuda)
         self.note = ""
-        """What the progress bar says."""
+        """The text of the progress bar."""
         self.logged_at, self.printed_at = time.monotonic(), -math.inf
         self.quick = False
-        """Validations leave out what is only for comparison: there is too little time."""
+        """Validations skip scores that are only for comparison, because there is too little time."""
         self.stop_asked = False
-        """A signal came to this process."""
+        """This process received a signal to stop."""
         self.stopping = False
-        """All processes know."""
+        """All processes have agreed to stop."""
 
     def go(self) -> RunResult:
         run, state, clock = self.run, self.state, self.clock
@@ -120,7 +120,7 @@ class _Loop:
                     self._step(batches, done)
                     self._first_step(clock.step_done())
                     at_log = state.step % run.log_every == 0
-                    # Processes agree by a message; a fast step on CUDA does not wait for one.
+                    # Agreeing takes a message between processes; a fast step on CUDA does not wait for one.
                     if at_log or self.world == 1 or not self.cuda:
                         slow = time.monotonic() - self.logged_at > LOG_SECONDS
                         done, slow, self.stopping = self._agree(clock.progress(state.step), slow, self.stop_asked)
@@ -149,7 +149,7 @@ class _Loop:
             return RunResult(dict(state.scores), state.step, finished=False)
         if state.validated_step != state.step:
             self._validate()
-        # A run that ended a little early, to be in time, has used up its minutes all the same: it is finished.
+        # A run that stopped slightly early to stay within its minutes still counts as having used them: it is finished.
         self._save(run.minutes * 60 if run.minutes is not None and done >= 1 else 0.0)
         self.accelerator.end_training()
         return RunResult(dict(state.scores), state.step, finished=True)
@@ -173,7 +173,7 @@ class _Loop:
         for epoch in range(objective.epochs):
             for of_each_batch in zip(*minibatches, strict=True):
                 for number, ((_, cursor), inputs) in enumerate(zip(batches, of_each_batch, strict=True)):
-                    # Dropout belongs to the batch, not to the process or to what ran before.
+                    # Dropout depends only on the batch, not on the process or on what ran before.
                     torch.manual_seed((run.seed << 32) + cursor.batch)
                     last = number == per_process - 1
                     with self._maybe_sync(last), torch.autocast("cuda", torch.bfloat16, self.cuda):
@@ -202,7 +202,7 @@ class _Loop:
         self._print(f"first step: {seconds:.1f} s" + (", longer than the run: use smaller batches" if too_slow else ""))
 
     def _agree(self, done: float, log_due: bool, stop: bool) -> tuple[float, bool, bool]:
-        """The first process's values, in all of them."""
+        """Broadcast the first process's values to all processes."""
         if self.world == 1:
             return done, log_due, stop
         from accelerate.utils import broadcast_object_list
@@ -214,7 +214,7 @@ class _Loop:
     @contextmanager
     def _stop_on_signal(self) -> Iterator[None]:
         """Ctrl-C and SIGTERM end the run after the current step, with a checkpoint; a second Ctrl-C ends it at once."""
-        if threading.current_thread() is not threading.main_thread():  # only the main thread hears of signals
+        if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
             yield
             return
 
@@ -259,7 +259,7 @@ class _Loop:
 
     def _validate(self) -> None:
         state, start = self.state, time.monotonic()
-        quick = self.quick or state.validated_step >= 0  # the first one has compared
+        quick = self.quick or state.validated_step >= 0  # the first validation made the comparison
         state.scores = self.objective.validate(self.average, quick)
         pass_seconds = (time.monotonic() - start) / self.objective.validation_passes(quick)
         self.clock.reserve(pass_seconds * self.objective.validation_passes(quick=True))
@@ -276,7 +276,7 @@ class _Loop:
                 self.objective.save(self.average, self.out)
 
     def _reserve_validation(self) -> None:
-        """Find out how long a validation takes, where that may be long: on the CPU, in a run against the clock."""
+        """Estimate how long a validation takes if that may be long: on the CPU, in a timed run."""
         if self.run.minutes is None or self.cuda:
             return
         pass_seconds = self.objective.estimate_pass_seconds(self.average)
@@ -296,7 +296,7 @@ class _Loop:
             progress.console.print(line, highlight=False, soft_wrap=True)
 
     def _save(self, at_least_seconds: float = 0.0) -> None:
-        """A checkpoint of this step, unless there is one: a complete one is never touched again."""
+        """Write a checkpoint of this step, unless there is one: a complete checkpoint is never changed."""
         if self.saved_step == self.state.step:
             return
         self.state.seconds = max(self.clock.seconds, at_least_seconds)
@@ -331,7 +331,7 @@ class _Loop:
             loaded.settings = self._settings()
 
     def _check_cursor(self, state: RunState) -> None:
-        """The data must go on where the last step ended: from much further back it would take forever to get there."""
+        """The data must continue where the last step ended: from much further back, catching up would take forever."""
         taken, per_step = state.step * self.run.batches_per_step, self.run.batches_per_step
         if not taken - per_step < state.cursor.batch <= taken:
             file = checkpoints(self.out)[-1] / STATE

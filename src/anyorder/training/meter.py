@@ -1,6 +1,6 @@
-"""What the log says of a running objective: sums of its reports, speed, and the share of the device's peak.
+"""What the log reports during training: means of the objective's reports, speed, and the share of the device's peak.
 
-Knows no loss and no files.
+Knows nothing about losses or files.
 """
 
 import time
@@ -24,7 +24,7 @@ class Reading:
 
 
 class Meter:
-    """Sums on the device between two entries of the log; the host waits for the device only when it reads them."""
+    """Sums on the device between two log entries; the host waits for the device only when it reads them."""
 
     def __init__(self, device: torch.device, reports: int):
         self._zero = torch.zeros(reports, device=device)
@@ -39,18 +39,18 @@ class Meter:
         self._since = time.monotonic()
 
     def add(self, report: Tensor) -> None:
-        """The (reports,) numbers of one minibatch."""
+        """Add the (reports,) numbers of one minibatch."""
         self._sum += report
         self._count += 1
 
     def count(self, units: int, flops: float) -> None:
-        """What one batch cost."""
+        """Add the cost of one batch."""
         self._units += units
         self._flops += flops
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The time inside does not count as training."""
+        """The time in this block does not count as training."""
         start = time.monotonic()
         yield
         self._since += time.monotonic() - start
@@ -59,7 +59,7 @@ class Meter:
         """Means over all processes since the last reading. All processes must call it."""
         world = accelerator.num_processes
         total = accelerator.reduce(self._sum, "sum") / (self._count * world)
-        reports = total.tolist()  # waits for the device, so the time below is real
+        reports = total.tolist()  # waits for the device, so the time below is accurate
         seconds = time.monotonic() - self._since
         reading = Reading(reports, self._units * world / seconds, self._flops / seconds / self._peak)
         self._start()
@@ -68,7 +68,7 @@ class Meter:
 
 @cache
 def peak_flops(device: torch.device) -> float:
-    """What a large matrix product reaches on this device, in the precision of training. Measured once per process."""
+    """FLOPS of a large matrix product on this device, in training precision. Measured once per process."""
     size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
     a = torch.randn(size, size, device=device, dtype=dtype)
     best = 0.0

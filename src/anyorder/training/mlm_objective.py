@@ -1,6 +1,6 @@
-"""Masked language modeling on monolingual text (Devlin et al. 2019, as in XLM), to start a translation model from.
+"""Masked language modeling on monolingual text (Devlin et al. 2019, as in XLM), to initialize a translation model.
 
-Knows nothing of how long to train.
+Knows nothing about how long to train.
 """
 
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ class MLMLoss(nn.Module):
     def forward(
         self, batch: dict[str, Tensor], longest: int, lengths: dict[str, np.ndarray] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The loss to minimize, and (1,) what to report."""
+        """The loss to minimize, and (1,) values to report."""
         lengths = lengths or {}
         segments = Segments(batch["segment_cu_seqlens"], longest, lengths.get("segment"))
         predicted = Segments(batch["predicted_cu_seqlens"], longest, lengths.get("predicted"))
@@ -77,7 +77,7 @@ class MLMLoss(nn.Module):
 
 
 class MLMObjective(TextObjective):
-    """Sentences of all languages of one or several stores: monolingual text, or both sides of the training pairs."""
+    """Masked language modeling in all languages of the stores, on monolingual text or both sides of training pairs."""
 
     reports = ("loss",)
 
@@ -95,7 +95,7 @@ class MLMObjective(TextObjective):
         splits = [text_split(store) for store in stores]
         self.learner = model
         self.module = MLMLoss(model)
-        # Nothing here trains it, and processes that wait for its gradients would wait forever.
+        # The length predictor is not trained here, and distributed processes would wait forever for its gradients.
         model.length.requires_grad_(False)
         model.config = replace(model.config, predicts_length=False)
         self.deepnorm = use_deepnorm(deepnorm, model.config.transformer.num_layers)
@@ -178,5 +178,5 @@ class MLMObjective(TextObjective):
 
 
 def text_split(store: Store) -> Split:
-    """The store's monolingual text, or its training pairs where it has none."""
+    """The store's monolingual text, or its training pairs if it has none."""
     return store.split("mono" if "mono" in store else "train")

@@ -1,6 +1,6 @@
-"""N-gram counts of padded sentences, many sentences at once, wherever their tensors are. The host waits for nothing.
+"""N-gram counts of padded sentences, in batches, on the device of their tensors. The host never waits for it.
 
-Knows integers only: they may be subwords, words or characters.
+Tokens are plain integers: they may be subwords, words or characters.
 """
 
 import torch
@@ -22,8 +22,8 @@ def ngram_matches(
 ) -> Tensor:
     """How many n-grams of 1, 2, ..., `max_order` tokens two sentences share, repeats included.
 
-    (N, T), (N,), (N, R), (N,) to (N, max_order) int64. An n-gram gets a number that it shares with its equals in the
-    same pair of sentences; the number is made from that of its first n - 1 tokens and that of its last.
+    (N, T), (N,), (N, R), (N,) to (N, max_order) int64. Equal n-grams in a pair of sentences get the same
+    number, which is computed from that of the first n - 1 tokens and that of the last token.
     """
     both = torch.cat([ids, references], 1)
     width, size = ids.shape[1], both.shape[1]
@@ -39,13 +39,13 @@ def ngram_matches(
 
 
 def dense_ranks(keys: Tensor) -> Tensor:
-    """(N, L) of any integers to 0, 1, 2, ... in the order of their sizes within the row; equals get the same."""
+    """Ranks 0, 1, 2, ... of integers within their row; equal integers have equal ranks: (N, L) to (N, L)."""
     ordered, index = keys.sort(1)
     ranks = (ordered != ordered.roll(1, 1)).cumsum(1)
     return torch.empty_like(ranks).scatter_(1, index, ranks - ranks[:, :1])
 
 
 def count_values(values: Tensor, lengths: Tensor, size: int) -> Tensor:
-    """How often each of 0, ..., `size` - 1 is among the first `lengths`, (N,), of each row: (N, L) to (N, size)."""
+    """Count each of 0, ..., `size` - 1 in the first `lengths`, (N,), columns of each row: (N, L) to (N, size)."""
     inside = length_mask(lengths, values.shape[1]).int()
     return inside.new_zeros(len(values), size).scatter_add_(1, values, inside)

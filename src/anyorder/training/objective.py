@@ -1,4 +1,4 @@
-"""What can be learned: an `Objective` brings batches, a loss and a validation. `loop.py` runs it."""
+"""Training objectives: an `Objective` provides batches, a loss and a validation. `loop.py` runs it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -19,35 +19,35 @@ Batch = TypeVar("Batch")
 
 
 class Objective(ABC, Generic[Batch]):
-    """Something to learn."""
+    """A training objective."""
 
     learner: nn.Module
-    """What is trained."""
+    """The module to train."""
     module: nn.Module
-    """Called with each of the minibatches; returns the loss to minimize and the numbers to report."""
+    """Called with each minibatch; returns the loss to minimize and the numbers to report."""
     reports: tuple[str, ...]
-    """Names of those numbers. The loop stops if one is not finite."""
+    """Names of the reported numbers. The loop stops if one is not finite."""
     shown: tuple[str, ...]
-    """Those that the progress bar shows."""
+    """The reports that the progress bar shows."""
     unit: str
-    """What the speed counts: tokens, rollouts."""
+    """What the speed counts, such as tokens or rollouts."""
     epochs: int = 1
-    """How often a batch is used."""
+    """Passes over each batch."""
     folder: str
-    """The folder, in that of the run, which `save` writes."""
+    """The subfolder of the run folder that `save` writes."""
     compiles: bool = True
-    """Whether the module's shapes never change on CUDA, so that compiling it pays."""
+    """Whether the module's shapes are static on CUDA, so that compiling it pays off."""
 
     @abstractmethod
     def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[Batch, Cursor]]:
-        """This process's batches from number `first` on, each with the cursor behind it.
+        """This process's batches, starting at number `first`, each with the cursor after it.
 
-        `cursor` was handed out before, and is not behind `first`.
+        `cursor` was returned earlier, and is at or before batch `first`.
         """
 
     @abstractmethod
     def minibatches(self, batch: Batch, device: torch.device) -> list[dict[str, Any]]:
-        """The arguments of the module, one set for every step of the optimizer; the same number for every batch."""
+        """The module's arguments, one set per optimizer step; every batch has the same number of sets."""
 
     @abstractmethod
     def cost(self, batch: Batch) -> tuple[int, float]:
@@ -55,7 +55,7 @@ class Objective(ABC, Generic[Batch]):
 
     @abstractmethod
     def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
-        """Scores of the averaged weights, by name. Empty where there is no dev split.
+        """Scores of the averaged weights, by name. Empty if there is no dev split.
 
         quick: leave out scores that are only for comparison.
         """
@@ -65,19 +65,19 @@ class Objective(ABC, Generic[Batch]):
         return 1
 
     def estimate_pass_seconds(self, average: nn.Module) -> float:
-        """About how long one of these passes will take, found out in a fraction of that time."""
+        """Estimated time of one of these passes, measured in a fraction of that time."""
         return 0.0
 
     def selection_metric(self, scores: dict[str, float]) -> float:
-        """The number by which the best of several validations is chosen."""
+        """The score that selects the best checkpoint; higher is better."""
         return sum(scores.values()) / len(scores)
 
     @abstractmethod
     def save(self, average: nn.Module, out: Path) -> None:
-        """Write what was learned into the folder of the run."""
+        """Write the result to the run folder."""
 
     def rate_scales(self) -> dict[nn.Parameter, float]:
-        """The share of the learning rate of every parameter that has not the whole."""
+        """Learning-rate factors of the parameters that do not get the full learning rate."""
         return {}
 
     @abstractmethod
@@ -85,9 +85,9 @@ class Objective(ABC, Generic[Batch]):
         """What must be the same when a run is resumed."""
 
     def fingerprint_defaults(self) -> dict[str, dict[str, object]]:
-        """The configs in the fingerprint as they are if nothing is set.
+        """Default values of the configs in the fingerprint.
 
-        A run from before a setting existed counts as one with its default.
+        A run from before a setting existed is treated as if it had the default.
         """
         return {}
 
@@ -97,23 +97,23 @@ class HostBatch:
     """A batch of text, on the host."""
 
     arrays: dict[str, np.ndarray]
-    """For the device."""
+    """Arrays to move to the device."""
     longest: int
-    """No segment is longer."""
+    """Upper bound on the segment lengths."""
     lengths: dict[str, np.ndarray] | None
-    """Segment lengths by name, where attention needs them on the host."""
+    """Segment lengths by name, if attention needs them on the host."""
     tokens: int
-    """Real tokens, padding not counted."""
+    """Number of real tokens, without padding."""
     predicted: int
-    """Positions that are predicted."""
+    """Number of predicted positions."""
 
 
 class TextObjective(Objective[HostBatch]):
-    """A model that learns from text."""
+    """Training a model on text."""
 
     learner: TranslationModel
     deepnorm: bool = False
-    """Whether it learns as a deep model, see `deepnorm.py`."""
+    """Whether to train with DeepNorm; see `deepnorm.py`."""
     unit = "tokens"
     shown = ("loss",)
     folder = "model"

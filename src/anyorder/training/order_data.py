@@ -1,7 +1,7 @@
-"""What an order is learned on: canvases to fill, what filled ones earn, and a validation.
+"""What an order is learned from: canvases to fill, their rewards, and a validation.
 
-`OrderData` is all that the task and the rollouts see. `StoreOrderData` is translation: whatever knows languages,
-directions, a vocabulary or the text of references is there. Nothing here knows a policy's loss.
+The objective and the rollouts see only `OrderData`. `StoreOrderData` is for translation: everything about languages,
+directions, vocabularies and reference texts is there. Nothing here knows about the policy's loss.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +31,7 @@ from anyorder.training.validation import ValidationResult, describe_splits, vali
 
 @dataclass(frozen=True)
 class Examples:
-    """Canvases to roll out and what they should become, on the host; those with the most masked positions first."""
+    """Canvases to roll out and their references, on the host; those with the most masked positions first."""
 
     canvases: CanvasBatch
     references: np.ndarray
@@ -44,29 +44,29 @@ class OrderData(ABC):
     """Canvases for a frozen model, and how well orders fill them."""
 
     tasks: Sequence[str]
-    """What the model is asked to do, such as directions: one order is learned for all, and each is validated."""
+    """The model's tasks, such as directions: one order is learned for all, and each is validated."""
     unit: str = "canvases"
-    """What messages call them."""
+    """What messages call the canvases."""
     hidden_size: int
-    """Of the model's hidden states."""
+    """Size of the model's hidden states."""
     weights: np.ndarray | None
-    """(canvases,) how often each comes in an epoch; None where all come once."""
+    """(canvases,) how often each is used per epoch; None if each is used once."""
     metric: str
     """The name of the validation's score, such as `bleu`."""
     validated: Sequence[str]
-    """The tasks for which there is something to validate on."""
+    """The tasks that have validation data."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many canvases there are."""
+        """Number of canvases to learn from."""
 
     @abstractmethod
     def examples(self, numbers: np.ndarray) -> Examples:
-        """These canvases, in the order that `Examples` asks for."""
+        """These canvases, in the order that `Examples` requires."""
 
     @abstractmethod
     def reward(self, name: str) -> Reward:
-        """What filled canvases earn, by name."""
+        """The reward of that name."""
 
     @abstractmethod
     def model_on(self, device: torch.device) -> Model:
@@ -74,11 +74,11 @@ class OrderData(ABC):
 
     @abstractmethod
     def bind(self, order: Order) -> list[Order]:
-        """The order as it decodes each of the tasks."""
+        """The order bound to each of the tasks."""
 
     @abstractmethod
     def evaluate(self, order: Order, task: str) -> ValidationResult:
-        """Fill the validation's canvases of a task in this order, where the model is."""
+        """Fill a task's validation canvases in this order, on the model's device."""
 
     @abstractmethod
     def estimate_seconds(self, order: Order) -> float:
@@ -93,7 +93,7 @@ class OrderData(ABC):
         """What must be the same when a run is resumed."""
 
     def forward_flops(self, tokens: float, last: float, predicted: float) -> float:
-        """Multiply-adds of a forward pass: tokens that run, those that enter the last layer, those predicted."""
+        """Multiply-adds of a forward pass, from the numbers of tokens, those in the last layer, and those predicted."""
         return 0.0
 
 
@@ -103,9 +103,9 @@ class StoreOrderData(OrderData):
     Args:
         data: The text, prepared with the model's tokenizer. Of several stores, only those with one of the directions
             are opened.
-        model: The model that fills; it stays as it is.
+        model: The model that fills; it is frozen.
         directions: The directions to learn for, such as `de-en`.
-        rl: Which pairs to learn from and to validate on; no size is left open.
+        rl: Which pairs to learn from and to validate on; all sizes must be set.
     """
 
     metric = "bleu"
@@ -123,11 +123,11 @@ class StoreOrderData(OrderData):
         self.hidden_size = model.config.transformer.hidden_size
         self._model = model.eval().requires_grad_(False)
         self._languages = np.array([model.config.direction(direction) for direction in self.tasks])
-        """(directions, 2) numbers of the source and target language."""
+        """(directions, 2) indices of the source and target language."""
         stores = _with_directions(stores, model, self.tasks)
         splits = validation_splits(stores, rl.validation_split)
         self.rl = replace(rl.with_reward("bleu"), validation_split=describe_splits(stores, splits))
-        """The config with the reward and the validation split that were chosen."""
+        """The config with `auto` resolved for the reward and the validation split."""
         self._text = _training_text(stores, rl.split)
         self._sides = self._direction_sides()
         self._pairs = self._eligible_pairs()
@@ -144,13 +144,13 @@ class StoreOrderData(OrderData):
         return len(self._pairs)
 
     def _direction_sides(self) -> np.ndarray:
-        """(directions, 2) the numbers of the text's sides that are the source and the target."""
+        """(directions, 2) indices of the source and target sides of the text."""
         store_of = self._text.stores.directions
         sides = [[self._text.side(store_of[name], language) for language in name.split("-")] for name in self.tasks]
         return np.array(sides)
 
     def _eligible_pairs(self) -> np.ndarray:
-        """(pairs, 2): the numbers of the direction and of the sentence, for pairs within the length window."""
+        """(pairs, 2): direction and sentence indices of the pairs within the length limits."""
         rl, pairs = self.rl, []
         for number, sides in enumerate(self._sides):
             source, target = (self._text.sides[side].lengths for side in sides)
@@ -222,7 +222,7 @@ class StoreOrderData(OrderData):
 
 
 def _with_directions(stores: Stores, model: TranslationModel, directions: Sequence[str]) -> Stores:
-    """Those of the stores that hold one of the directions; an `InputError` for a direction that none of them holds."""
+    """The stores that have one of the directions; an `InputError` for a direction that no store has."""
     for direction in directions:
         for language in model.languages(direction):
             if language not in stores.languages:
@@ -232,7 +232,7 @@ def _with_directions(stores: Stores, model: TranslationModel, directions: Sequen
 
 
 def _training_text(stores: Stores, split: str) -> ParallelText:
-    """The splits to learn on: those that are named, or for `auto` a store's `order`, else its `train`."""
+    """The splits to learn from: the named ones, or for `auto` each store's `order`, else its `train`."""
     splits = []
     for store in stores:
         names = split if split != "auto" else "order" if "order" in store else "train"

@@ -6,12 +6,12 @@ finished sentence earns a reward R. With returns G_i = gamma^(T-i) R and a basel
     - mean (G_i - b_i) log pi(a_i)   + value_coef * mean (v_i - G_i)^2   - entropy_coef * mean H(pi)
 
 over all steps at which there is a choice: the last one is forced, so its log-probability and entropy are zero. The
-paper prints the entropy with a plus; its text and code mean it as a bonus. It also prints the sum over the steps
-divided by T twice, where its code takes the mean (`entropy_scale`).
+paper prints the entropy with a plus sign; its text and code treat it as a bonus. In print it also divides the sum over
+the steps by T twice, where its code takes the mean (`entropy_scale`).
 
-Rollouts that are used for more than one step of the optimizer are no longer the policy's own after the first. The
-gradient then takes the ratio r_i of the new probability of a_i to that of the rollout, clipped as in PPO, in place of
-log pi(a_i): min(r_i A_i, clip(r_i) A_i) with A_i = G_i - b_i, whose gradient at r_i = 1 is the one above.
+Rollouts that are used for more than one optimizer step are off-policy after the first. The loss then uses the ratio r_i
+of the new probability of a_i to the one at the time of the rollout, clipped as in PPO, instead of log pi(a_i):
+min(r_i A_i, clip(r_i) A_i) with A_i = G_i - b_i, whose gradient at r_i = 1 is the one above.
 
 The algorithms differ in the baseline and in how often they use a rollout:
 
@@ -19,10 +19,10 @@ The algorithms differ in the baseline and in how often they use a rollout:
     ppo   the same, several epochs on the same rollouts                                    (Mansimov et al. 2019)
     rloo  several rollouts of each sentence, b_i is the mean return of the others          (Kool et al. 2019)
 
-Where a2c or ppo make several rollouts of a sentence, the two baselines add up: an error of the value network in the
-other rollouts is most likely its error in this one.
+If a2c or ppo use several rollouts per sentence, both baselines are subtracted: the value network's error on the other
+rollouts is most likely its error on this one, too.
 
-Nothing here knows text, batches or files.
+Nothing here knows about text, batches or files.
 """
 
 from dataclasses import dataclass, field, replace
@@ -141,12 +141,12 @@ class RLConfig:
         return self.each_step == "yes" or (self.each_step == "auto" and self.reward in ("edit-distance", "accuracy"))
 
     def with_reward(self, reward: str) -> "RLConfig":
-        """The same with this reward where none was chosen."""
+        """The same config with this reward if none was chosen."""
         return replace(self, reward=reward) if self.reward == AUTO else self
 
 
 def step_rewards(reward: Reward, outcome: Outcome, each_step: bool) -> Tensor:
-    """(N, T) what every step earns: the whole reward at the last step, or at each step what it changed."""
+    """(N, T) the reward of every step: the whole reward at the last step, or at each step the change it made."""
     if each_step:
         return reward.each_step(outcome)
     rewards = torch.zeros(outcome.ids.shape, device=outcome.ids.device)
@@ -155,7 +155,7 @@ def step_rewards(reward: Reward, outcome: Outcome, each_step: bool) -> Tensor:
 
 
 def discounted_returns(rewards: Tensor, gamma: float) -> Tensor:
-    """G_i: (N, T) rewards of the steps to (N, T) discounted sums from each step on."""
+    """G_i: (N, T) step rewards to (N, T) discounted sums from each step on."""
     steps = torch.arange(rewards.shape[1], device=rewards.device, dtype=torch.float64)
     discount = (gamma ** (steps - steps[:, None]).clamp(min=0)).triu()
     return (rewards.double() @ discount.T).float()
@@ -170,20 +170,20 @@ def leave_one_out(returns: Tensor, rollouts: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Decisions and what they were worth: all that the loss needs."""
+    """Decisions with their returns and advantages: everything that the loss needs."""
 
     decisions: Decisions
     returns: Tensor
     """(D,) G_i"""
     advantages: Tensor
-    """(D,) G_i - b_i, with the baseline of the time of the rollout."""
+    """(D,) G_i - b_i, with the baseline at the time of the rollout."""
     old_log_probs: Tensor | None
-    """(D,) log pi(a_i) at the time of the rollout; None where the rollouts are used only once."""
+    """(D,) log pi(a_i) at the time of the rollout; None if the rollouts are used only once."""
     report: Tensor
     """(2,) mean reward and edge share."""
 
     def minibatches(self, count: int, rollouts_per_sentence: int) -> list["Rollouts"]:
-        """Parts of about the same size; the rollouts of a sentence stay together.
+        """Split into parts of about the same size; the rollouts of a sentence stay together.
 
         Sentences are sorted by length, so every `count`-th goes into the same part.
         """
@@ -227,7 +227,7 @@ def compute_advantages(
 def printed_entropy(step_entropy: Tensor, lengths: Tensor) -> Tensor:
     """The entropy term by the paper's formula: 1/T^2 times the sum over a rollout's steps, averaged over rollouts.
 
-    step_entropy, lengths: (D,) of every decision, and T of its sentence. A rollout has T - 1 decisions.
+    step_entropy: (D,) of every decision. lengths: (D,) T of its sentence. A rollout has T - 1 decisions.
     """
     return (step_entropy / lengths.square()).sum() / (1 / (lengths - 1)).sum()
 
@@ -241,7 +241,7 @@ class OrderLoss(nn.Module):
         self.rl = rl
 
     def forward(self, rollouts: Rollouts) -> tuple[Tensor, Tensor]:
-        """The loss to minimize, and (5,) what to report: reward, edge share, entropy, loss, value loss."""
+        """The loss to minimize, and (5,) values to report: reward, edge share, entropy, loss, value loss."""
         rl, decisions = self.rl, rollouts.decisions
         log_probs = self.networks.log_probs(decisions)
         chosen = log_probs.gather(1, decisions.chosen[:, None]).squeeze(1)

@@ -1,6 +1,6 @@
 """Learning an order: batches of rollouts, validation and saving. The loss is in `order_loss.py`.
 
-Knows nothing of text or languages: canvases, rewards and validation come from an `OrderData`.
+Knows nothing about text or languages: canvases, rewards and validation come from an `OrderData`.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from anyorder.training.order_loss import OrderLoss, RLConfig, compute_advantages
 from anyorder.training.rollout import SamplingOrder, roll_out
 
 FOLDER = "order"
-"""Where in the folder of a run the learned order is written."""
+"""The subfolder of the run folder for the learned order."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def with_sizes(
     sentences: tuple[int, int] = (256, 8),
     validation_sentences: tuple[int, int] = (3000, 50),
 ) -> RLConfig:
-    """The config with every size that was not given chosen by the device: on CUDA the first, on the CPU the second."""
+    """The config with default values for sizes that were not set: the first one on CUDA, the second on the CPU."""
 
     def choose(given: int | None, sizes: tuple[int, int]) -> int:
         return choose_by_device(given, device, cuda=sizes[0], cpu=sizes[1])
@@ -66,10 +66,10 @@ class OrderObjective(Objective[OrderBatch]):
 
     Args:
         data: Canvases for the model, their rewards, and what to validate on.
-        policy: The network.
-        rl: Algorithm and reward; no size is left open.
-        seed: Seed of the weights and of the batches.
-        compile: Whether the features are computed by compiled code.
+        policy: The policy network.
+        rl: Algorithm and reward; all sizes must be set.
+        seed: Seed for the weights and the batches.
+        compile: Whether to compile the computation of the features.
     """
 
     reports = ("reward", "edge share", "entropy", "loss", "value loss")
@@ -101,7 +101,7 @@ class OrderObjective(Objective[OrderBatch]):
             )
 
     def _reference_order(self, name: str) -> Order:
-        """That order, which must be the same for all tasks of the data."""
+        """The order of that name, which must be the same for all tasks of the data."""
         bound = self._data.bind(make_order(name))
         if len({order.identity for order in bound}) > 1:
             tasks = ", ".join(self._data.tasks)
@@ -114,7 +114,7 @@ class OrderObjective(Objective[OrderBatch]):
 
         def epoch_rows(epoch: int) -> np.ndarray:
             rows = shuffled(np.arange(len(data)), data.weights, random_for(self._seed, "epoch", epoch))
-            # A batch of a few left-over sentences would make a step as large as a full one's, and far noisier.
+            # A batch of a few leftover sentences would make a step as large as that of a full batch, and far noisier.
             return rows[: max(size, len(rows) // size * size)]
 
         for rows, behind in iter_batches(cursor, epoch_rows, np.ones_like, size, size, self._seed, first, rank, world):
@@ -154,7 +154,7 @@ class OrderObjective(Objective[OrderBatch]):
         return len(lengths) * copies, 2 * self._data.forward_flops(tokens, masked, predicted)
 
     def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
-        """Score and edge share of the learned order, positions chosen greedily; the first time, the heuristics'."""
+        """Score and edge share of the learned order, decoded greedily; the first time, also those of the heuristics."""
         assert isinstance(average, ActorCritic)
         data, scores = self._data, dict[str, float]()
         self._model_on(next(average.parameters()).device)

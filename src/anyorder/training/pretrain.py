@@ -1,4 +1,4 @@
-"""Train a masked language model: the library's function behind `anyorder pretrain`. Knows no flag."""
+"""Train a masked language model: the library's function behind `anyorder pretrain`. Knows nothing about flags."""
 
 from pathlib import Path
 
@@ -22,9 +22,9 @@ def pretrain_model(
     init: str | Path | None = None,
     resume: bool = False,
 ) -> TrainResult:
-    """Train a masked language model, to start a translation model from.
+    """Train a masked language model, to initialize a translation model.
 
-    It learns from a store's monolingual text, or from both sides of its training pairs where it has none.
+    It learns from a store's monolingual text, or from both sides of its training pairs if it has none.
 
     Args:
         data: A prepared store, or several that share one vocabulary.

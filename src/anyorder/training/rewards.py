@@ -1,13 +1,13 @@
-"""Rewards for learning an order: how good finished sentences are, and what every step did for that.
+"""Rewards for learning an order: how good finished sentences are, and what each step contributed.
 
-The built-in rewards score all sentences, finished and partial, at once where their tensors are; the host waits for
-nothing. A user's reward is a plain function of texts::
+The built-in rewards score all sentences, finished and partial, in one batch on the device; the host never waits for
+it. A user's reward is a plain function of texts::
 
     @register_reward("short")
     def short(hypotheses: list[str], references: list[str]) -> list[float]:
         return [-float(len(hypothesis)) for hypothesis in hypotheses]
 
-Nothing here knows policies, returns or the loss.
+Nothing here knows about policies, returns or the loss.
 """
 
 import math
@@ -27,9 +27,9 @@ from anyorder.registry import check_free
 from anyorder.training.ngrams import length_mask, ngram_matches, ngram_totals
 
 HOLE = -1
-"""Stands where a partial sentence is not filled yet: it matches no token and spells nothing."""
+"""Marks the unfilled positions of a partial sentence: it matches no token and spells nothing."""
 ELEMENTS = 2**22
-"""About so many tokens, or characters, are scored at once."""
+"""About this many tokens or characters are scored at once."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Outcome:
     """N finished targets and their references."""
 
     ids: Tensor
-    """(N, T) int64, anything behind a sentence's end."""
+    """(N, T) int64; values after the end of a sentence are arbitrary."""
     lengths: Tensor
     """(N,) int64"""
     references: Tensor
-    """(N, R) int64, anything behind the end."""
+    """(N, R) int64; values after the end are arbitrary."""
     reference_lengths: Tensor
     """(N,) int64"""
     steps: Tensor
@@ -49,7 +49,7 @@ class Outcome:
     logprobs: Tensor
     """(N, T) float: the model's log-probability of each token when it was filled."""
     languages: Tensor
-    """(N,) int64: the number of the target language."""
+    """(N,) int64: the index of the target language."""
 
     @property
     def inside(self) -> Tensor:
@@ -67,7 +67,7 @@ class Outcome:
         return self.steps.masked_fill(~self.inside, 0).amax(1)
 
     def after(self, steps: Tensor) -> "Outcome":
-        """The partial sentences after each of these steps, (S,): N * S of them, those of one sentence in a row."""
+        """The partial sentences after each of these steps, (S,): N * S of them, grouped by sentence."""
         unfilled = self.steps.unsqueeze(1) > steps.unsqueeze(1)
         return Outcome(
             ids=self.ids.unsqueeze(1).masked_fill(unfilled, HOLE).flatten(0, 1),
@@ -95,7 +95,7 @@ class Reward(ABC):
         """(N,) float32: how good the finished sentences are."""
 
     def each_step(self, outcome: Outcome) -> Tensor:
-        """(N, T) float32: what step t (column t - 1) changed in the score; 0 behind the last step.
+        """(N, T) float32: how much step t (column t - 1) changed the score; 0 after the last step.
 
         The score of a partial sentence is that of the sentence with `HOLE` in its unfilled positions, so a row adds up
         to the final score minus that of a sentence of holes.
@@ -108,14 +108,14 @@ class Reward(ABC):
 
 
 TextReward = Callable[[list[str], list[str]], Sequence[float]]
-"""A user's reward: hypotheses and references, as texts, to a score for each."""
+"""A user's reward: from hypotheses and references, as texts, to a score for each."""
 REWARDS: dict[str, type[Reward] | TextReward] = {}
 """All rewards by name."""
 Registered = TypeVar("Registered", bound=type[Reward] | TextReward)
 
 
 def register_reward(name: str) -> Callable[[Registered], Registered]:
-    """Decorator: the reward is found under this name. For a function of texts, or a subclass of `Reward`."""
+    """Decorator that registers a reward under this name: a function of texts, or a subclass of `Reward`."""
 
     def add(reward: Registered) -> Registered:
         check_free("a reward", name, REWARDS)
@@ -126,7 +126,7 @@ def register_reward(name: str) -> Callable[[Registered], Registered]:
 
 
 def check_reward(name: str) -> None:
-    """An `InputError` if there is no such reward."""
+    """Raise an `InputError` if there is no such reward."""
     if name not in REWARDS:
         raise unknown("reward", name, REWARDS)
 
@@ -134,7 +134,7 @@ def check_reward(name: str) -> None:
 def make_reward(
     name: str, vocabulary: Vocabulary, languages: Sequence[str] = (), text: TextConfig | None = None
 ) -> Reward:
-    """The reward of that name. The languages by number and their text rules are for rewards that score texts."""
+    """The reward of that name. The list of languages and their text rules are for rewards that score texts."""
     check_reward(name)
     reward = REWARDS[name]
     if isinstance(reward, type):
@@ -144,7 +144,7 @@ def make_reward(
 
 
 class ScoredTexts(Reward):
-    """A user's function of texts. It runs on the host, once a batch; partial sentences come without their holes."""
+    """A user's function of texts. It runs on the host, once per batch; partial sentences come without their holes."""
 
     def __init__(self, name: str, function: TextReward, vocabulary: Vocabulary, texts: Sequence[Text]):
         self.name = name  # type: ignore[misc]
@@ -165,7 +165,7 @@ class ScoredTexts(Reward):
 
 
 def score_texts(name: str, function: TextReward, hypotheses: list[str], references: list[str]) -> Tensor:
-    """(N,) float32 scores of a user's function; an `InputError` if they are not one finite number a text."""
+    """(N,) float32 scores of a user's function; an `InputError` if they are not one finite number per text."""
     scores = _as_numbers(name, _call(name, function, hypotheses, references))
     if len(scores) != len(hypotheses):
         raise InputError(f"reward '{name}': gave {len(scores)} scores for {len(hypotheses)} sentences")
@@ -180,7 +180,7 @@ def _call(name: str, function: TextReward, hypotheses: list[str], references: li
         signature(function).bind(hypotheses, references)
     except TypeError as error:
         raise InputError(f"reward '{name}': cannot be called with hypotheses and references ({error})") from None
-    except ValueError:  # a builtin, of which nothing is known
+    except ValueError:  # a builtin without a signature
         pass
     return function(hypotheses, references)
 
@@ -198,7 +198,7 @@ def _as_numbers(name: str, scores: object) -> list[float]:
 class Bleu(Reward):
     """Sentence BLEU-4 of the subwords, 0 to 1, smoothed as sacreBLEU does by default.
 
-    The k-th order without a match counts as 1 / 2^k matches; orders longer than the sentence are left out.
+    The k-th n-gram order without a match counts as 1 / 2^k matches; orders longer than the sentence are left out.
     """
 
     name = "bleu"
@@ -216,7 +216,7 @@ class Bleu(Reward):
 class AddOneBleu(Reward):
     """Sentence BLEU-4 of the subwords, 0 to 1, smoothed as in the paper's public code.
 
-    One is added to the matches and to the n-grams of every order, so a sentence without any match earns a little, too.
+    One is added to the matches and to the n-grams of every order, so even a sentence without any match earns a little.
     """
 
     name = "bleu-add-one"
@@ -234,9 +234,9 @@ def _log_brevity(outcome: Outcome) -> Tensor:
 
 @register_reward("corpus-bleu")
 class CorpusBleu(Reward):
-    """What a sentence contributes to the BLEU of the whole batch, in words: the score that evaluations print, 0 to 1.
+    """A sentence's contribution to the corpus BLEU of the batch, on words: the score that evaluations print, 0 to 1.
 
-    Sentence BLEU weighs a sentence of five words like one of thirty, and smooths what the corpus score counts. This
+    Sentence BLEU gives five words the same weight as thirty, and smooths counts that the corpus score does not. This
     reward is the corpus score's first-order change: with m and t a sentence's matches and n-grams, M and T the batch's
     means, BLEU * (1 + mean of (m/M - t/T) over the four orders + the sentence's share of the brevity penalty). Its
     mean over the batch is the batch's BLEU. Words are equal if their subwords are.
@@ -259,7 +259,7 @@ class CorpusBleu(Reward):
         matches = ngram_matches(words, lengths, references, reference_lengths, 4).double()
         totals = ngram_totals(lengths, 4).double()
         mean_matches, mean_totals = matches.mean(0), totals.mean(0)
-        # An order without a match in the whole batch makes the score zero; a millionth of a match keeps it defined.
+        # An n-gram order without a match in the batch makes the score zero; a millionth of a match keeps it defined.
         log_bleu = (mean_matches.clamp(min=1e-6) / mean_totals.clamp(min=1e-6)).log().mean()
         mean_length, mean_reference = lengths.double().mean(), reference_lengths.double().mean()
         too_short = mean_length < mean_reference
@@ -269,11 +269,11 @@ class CorpusBleu(Reward):
         return (log_bleu.exp() * (1 + share)).float()
 
     def words(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """A number for every word, equal for equal words, without gaps; and how many there are: (N, T), (N,)."""
+        """A number for every word, the same for equal words, without gaps; and the word counts: (N, T), (N,)."""
         width = ids.shape[1]
         last = torch.arange(width, device=ids.device) == lengths.unsqueeze(1) - 1
         ends = (self.ends[ids.clamp(min=0)] | last) & length_mask(lengths, width)
-        # Polynomials in an odd number, modulo 2^64: those of a word are the difference of two prefixes, shifted back.
+        # Polynomial hashes with an odd base, modulo 2^64: a word's is the difference of two prefixes, shifted back.
         powers, inverse = (_powers(base, width, ids.device) for base in (_BASE, _INVERSE))
         prefix = ((ids + 1) * powers).cumsum(1)
         before = torch.where(ends, torch.arange(width, device=ids.device), -1).cummax(1).values
@@ -302,7 +302,7 @@ class ChrF(Reward):
 
     def __init__(self, vocabulary: Vocabulary):
         spelled = ["".join(vocabulary.words([i])) for i in range(len(vocabulary))]
-        spelled.append("")  # the last row is what index -1, a hole, finds
+        spelled.append("")  # index -1, a hole, finds this last row
         longest = max(map(len, spelled))
         self.characters = torch.tensor([[*map(ord, piece), *[-1] * (longest - len(piece))] for piece in spelled])
         """(vocab_size + 1, longest) int64: the characters of each subword, then -1."""
@@ -321,7 +321,7 @@ class ChrF(Reward):
         return torch.cat([self._score(*pair) for pair in pairs])
 
     def _score(self, ids: Tensor, references: Tensor) -> Tensor:
-        """(N, T) and (N, R) with holes behind the ends, to (N,)."""
+        """(N, T) and (N, R), padded with holes, to (N,)."""
         text, length = self._spell(ids)
         reference, reference_length = self._spell(references)
         matches = ngram_matches(text, length, reference, reference_length, 6)
@@ -332,7 +332,7 @@ class ChrF(Reward):
         return (5 * precision * recall / (4 * precision + recall)).masked_fill(matches[:, 0] == 0, 0)
 
     def _spell(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The characters of every sentence without gaps, anything behind the end, (N, C); and how many, (N,)."""
+        """The characters of every sentence without gaps, arbitrary after the end, (N, C); and their number, (N,)."""
         spread = self.characters[ids].flatten(1)
         present = spread >= 0
         column = (present.cumsum(1) - 1).masked_fill(~present, spread.shape[1])  # gaps go into an extra column
@@ -372,7 +372,7 @@ class Likelihood(Reward):
 
 @register_reward("accuracy")
 class Accuracy(Reward):
-    """The share of the positions to fill that hold the reference's token; each step is worth what it adds to that."""
+    """The share of filled positions that match the reference; each step earns what it adds to that."""
 
     name = "accuracy"
 

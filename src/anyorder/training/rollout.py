@@ -1,7 +1,7 @@
 """Rollouts: a frozen model fills sentences in orders sampled from a policy, and the policy's inputs are recorded.
 
-The Transformer runs without gradients, so learning costs no more than decoding and two small networks. Nothing here
-knows an algorithm, its returns or its loss.
+The Transformer runs without gradients, so learning costs no more than decoding plus two small networks. Nothing
+here knows about algorithms, returns or losses.
 """
 
 from dataclasses import dataclass
@@ -26,20 +26,20 @@ from anyorder.training.rewards import Outcome
 
 @dataclass(frozen=True)
 class Decisions:
-    """D choices between two or more masked positions, of all rollouts, step by step. A forced choice is none."""
+    """D choices between two or more masked positions, of all rollouts, step by step. Forced choices are left out."""
 
     inputs: PolicyInputs
-    """(rows,) what the policy saw of the masked positions, decision after decision."""
+    """(rows,) the policy's inputs at the masked positions, decision by decision."""
     segments: Segments
     """How many rows each decision has."""
     positions: Tensor
-    """(rows,) int64: where each row stands in the flattened (D, T)."""
+    """(rows,) int64: the index of each row in the flattened (D, T)."""
     width: int
     """T"""
     chosen: Tensor
     """(D,) the position that was filled."""
     rollout: Tensor
-    """(D,) the number of the rollout."""
+    """(D,) the index of the rollout."""
     rollout_on_host: np.ndarray
     """The same, on the host."""
     step: Tensor
@@ -51,7 +51,7 @@ class Decisions:
 
     @property
     def target_lengths(self) -> Tensor:
-        """(D,) T of each decision's sentence: positions that are masked, and those filled before, one a step."""
+        """(D,) T of each decision's sentence: masked positions plus those filled before, one per step."""
         return self.segments.cu_seqlens.diff() + self.step
 
     def select(self, numbers: np.ndarray) -> "Decisions":
@@ -81,7 +81,7 @@ class Decisions:
 
 @dataclass(frozen=True)
 class _StepRecord:
-    """What one step showed of the sentences in which there was a choice."""
+    """What one step recorded for the sentences in which there was a choice."""
 
     inputs: PolicyInputs
     counts: np.ndarray
@@ -122,7 +122,7 @@ class SamplingOrder(Order):
         return scores + gumbel_noise(state.keys, state.positions + (state.step << 20))
 
     def decisions(self, steps: Tensor, lengths: Tensor) -> Decisions:
-        """All decisions. steps: (N, T) when each position was filled, by the engine that asked for the scores."""
+        """All decisions. steps: (N, T) the step at which decoding with this order filled each position."""
         width = steps.shape[1]
         was_masked = length_mask(lengths, width) & (steps > 0)  # what was given is never chosen
         position_at = steps.masked_fill(~was_masked, width + 1).argsort(dim=1)
@@ -156,7 +156,7 @@ def roll_out(
     references: np.ndarray,
     reference_lengths: np.ndarray,
 ) -> tuple[Decisions, Outcome]:
-    """Fill every target once, one position a step. references: (sentences, R) padded ids."""
+    """Fill every target once, one position per step. references: (sentences, R) padded ids."""
     state = run_decoding(model, batch, sampler, make_schedule("one"))
     ids, steps, logprobs = (value.clone() for value in state.results())
     lengths = to_device(state.lengths, model.device)
@@ -177,7 +177,7 @@ def roll_out(
 def edge_fills(outcome: Outcome) -> Tensor:
     """(N, T) bool: the position was the leftmost or the rightmost masked one when it was filled.
 
-    It was the leftmost if nothing to its left came later.
+    It was the leftmost if nothing to its left was filled later.
     """
     steps = outcome.steps.masked_fill(~outcome.inside, 0)
     from_left = steps.cummax(1).values

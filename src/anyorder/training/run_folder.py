@@ -1,4 +1,4 @@
-"""The folder of a run: who may write into it, and its log. Knows nothing of what the checkpoints in it hold."""
+"""The folder of a run: who may write to it, and its log. Knows nothing about the contents of checkpoints."""
 
 import json
 import math
@@ -13,11 +13,11 @@ from anyorder.progress import is_main_process
 
 LOG = "log.jsonl"
 RUN_FILES = (LOG, "checkpoint-*", f"*{PARTIAL}", f"*{OLD}", "anyorder")
-"""What may be found in the folder of a run that has begun; the last is TensorBoard's."""
+"""What the folder of a started run may contain; the last one is TensorBoard's."""
 
 
 def check_run_folder(out: Path, resume: bool) -> None:
-    """An `InputError` unless a run can write its folder: new, empty, or holding the run to be resumed."""
+    """Raise an `InputError` unless a run can use the folder: it must be new, empty, or hold the run to resume."""
     check_writable(out)
     if not out.exists() or not any(out.iterdir()):
         return
@@ -29,10 +29,10 @@ def check_run_folder(out: Path, resume: bool) -> None:
 
 @contextmanager
 def open_run_folder(out: Path, resume: bool) -> Iterator[None]:
-    """Keep the folder of a run for this process: no other run works there until the block ends.
+    """Reserve the folder of a run for this process: no other run can work there until the block ends.
 
-    What killed runs left unfinished is removed. A new folder in which nothing was written is removed again. Of several
-    processes that share a run, only the main one keeps and writes the folder.
+    Unfinished files of killed runs are removed. A new folder is removed again if nothing was written to it. If several
+    processes share a run, only the main one reserves and writes the folder.
     """
     if not is_main_process():
         yield
@@ -44,7 +44,7 @@ def open_run_folder(out: Path, resume: bool) -> Iterator[None]:
 
 
 def append_to_log(out: Path, entry: dict[str, float]) -> None:
-    """Add a line to the log. JSON has no word for numbers that are not finite; they become null."""
+    """Add a line to the log. JSON has no NaN or infinity; they become null."""
     line = json.dumps({name: value if math.isfinite(value) else None for name, value in entry.items()})
     try:
         with (out / LOG).open("a", encoding="utf-8") as log:
@@ -54,7 +54,7 @@ def append_to_log(out: Path, entry: dict[str, float]) -> None:
 
 
 def truncate_log(out: Path, step: int) -> None:
-    """Drop the entries of steps that will be taken again, and the line that was being written in a killed run."""
+    """Drop the entries of steps that will be repeated, and the incomplete last line of a killed run."""
     file = out / LOG
     if not file.exists():
         return
@@ -63,7 +63,7 @@ def truncate_log(out: Path, step: int) -> None:
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror})") from None
     whole = [_entry_step(line, f"{file}, line {number}") for number, line in enumerate(lines[:-1], 1)]
-    with suppress(InputError):  # torn, unless only the end of the line is missing
+    with suppress(InputError):  # incomplete, unless only the newline is missing
         whole.append(_entry_step(lines[-1], str(file)))
     kept = [line for line, of in zip(lines, whole, strict=False) if of <= step]
     with atomic_file(file) as log:

@@ -1,4 +1,4 @@
-"""Train a translation model: the library's function behind `anyorder train`. Knows no flag."""
+"""Train a translation model: the library's function behind `anyorder train`. Knows nothing about flags."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ class TrainResult:
     """A trained model."""
 
     model: Path
-    """The folder of the model with the best validation: a name for `load`."""
+    """The folder of the model that did best in validation; pass it to `load`."""
     scores: dict[str, float]
-    """The last validation's, by name; empty where the store has no split for it."""
+    """Scores of the last validation, by name; empty if the store has no split for it."""
     steps: int
-    """Steps that were trained."""
+    """Number of training steps."""
     finished: bool
-    """False if a signal stopped the run: it can be resumed. There may be no model yet."""
+    """False if a signal stopped the run. It can be resumed, and there may be no model yet."""
 
 
 def train_model(
@@ -53,7 +53,7 @@ def train_model(
         run: How long and how fast to train.
         init: A model to start from (a folder, a bundled name, a hub id), such as a pretrained one.
         resume: Continue the run in `out` from its last checkpoint, if there is one.
-        directions: The directions to learn, such as `de-en`; every one of the stores' if there are none.
+        directions: The directions to learn, such as `de-en`; by default all directions of the stores.
     """
     out = Path(out)
     run.check_length()
@@ -78,6 +78,6 @@ def train_model(
 
 
 def default_batch_tokens(split: Split, device: torch.device) -> int:
-    """A batch that fits the device and holds the longest pair."""
+    """Tokens per batch that suit the device and fit the longest pair."""
     longest = sum(int(side.lengths.max()) + 2 for side in split.sides.values())
     return choose_by_device(None, device, cuda=CUDA_BATCH_TOKENS, cpu=max(CPU_BATCH_TOKENS, longest))

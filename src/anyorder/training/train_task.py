@@ -1,4 +1,4 @@
-"""Train a model for puzzles: the library's function behind `anyorder train-task`. Knows no flag."""
+"""Train a model for puzzles: the library's function behind `anyorder train-task`. Knows nothing about flags."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Masked translation: mask part of the target, predict it from the source and the rest. All directions at once.
 
-Knows nothing of how long to train.
+Knows nothing about how long to train.
 """
 
 from collections.abc import Iterator, Sequence
@@ -72,7 +72,7 @@ class MaskingConfig:
 
 
 class TranslationLoss(nn.Module):
-    """The loss of one batch: of the masked tokens, plus that of the length predictor."""
+    """The loss of one batch: that of the masked tokens plus that of the length predictor."""
 
     def __init__(self, model: TranslationModel, label_smoothing: float):
         super().__init__()
@@ -82,7 +82,7 @@ class TranslationLoss(nn.Module):
     def forward(
         self, batch: dict[str, Tensor], longest: int, lengths: dict[str, np.ndarray] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The loss to minimize, and (2,) what to report: the tokens' loss and the length's."""
+        """The loss to minimize, and (2,) values to report: the token loss and the length loss."""
         lengths = lengths or {}
 
         def segments(name: str) -> Segments:
@@ -112,10 +112,10 @@ class TranslationLoss(nn.Module):
 
 
 def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float, first_word: int) -> Tensor:
-    """Mean cross-entropy with labels that share `smoothing` of their mass with all tokens from `first_word` on.
+    """Mean cross-entropy with a share `smoothing` of each label's mass spread over all tokens from `first_word` on.
 
-    The tokens before it are special: none of them is ever filled in, and mass on them would change the probability of
-    the mask, which some orders look at. logits: (N, vocab_size) float32; labels: (N,), ignored ones do not count.
+    The tokens before it are special: they are never filled in, and mass on them would change the probability of the
+    mask, which some orders use. logits: (N, vocab_size) float32; labels: (N,), ignored ones do not count.
     """
     log_probs = logits.log_softmax(1)
     loss = F.nll_loss(log_probs, labels, ignore_index=IGNORED)
@@ -131,13 +131,13 @@ class TranslationObjective(TextObjective):
 
     Args:
         data: The text: stores of two languages each.
-        model: What learns.
+        model: The model to train.
         masking: The objective and its data.
-        batch_tokens: Tokens in a batch.
-        seed: Seed of the batches.
+        batch_tokens: Tokens per batch.
+        seed: Seed for the batches.
         fixed: Whether all batches have the same shapes, for CUDA.
-        directions: The directions to learn, such as `de-en`; every one of the stores' if there are none.
-        deepnorm: Whether the model learns as a deep one, see `TextTrainConfig`.
+        directions: The directions to learn, such as `de-en`; by default all directions of the stores.
+        deepnorm: Whether to train with DeepNorm; see `TextTrainConfig`.
     """
 
     reports = ("loss", "length loss")
@@ -166,9 +166,9 @@ class TranslationObjective(TextObjective):
         self._pairs = TranslationPairs(stores, model, directions, masking.weights, masking.only_into)
         self._directions = self._pairs.directions
         self._longest = int(self._pairs.sizes.max())
-        # Hardly ever reached, and a bound keeps the tables of a batch of fixed shape short.
+        # Rarely reached; the bound keeps the tables of fixed-shape batches small.
         self._max_pairs = int(1.25 * batch_tokens / self._pairs.sizes.mean()) + 10
-        # About five standard deviations more than the mean, which is a quarter if both directions are learned.
+        # About five standard deviations above the mean, which is a quarter if both directions are learned.
         self._max_masked = int(max(0.25, self._pairs.masked_share) * batch_tokens + 5.5 * batch_tokens**0.5)
         if self._longest > batch_tokens:
             raise InputError(f"a pair has {self._longest} tokens, more than a batch of {batch_tokens} can hold")
@@ -179,7 +179,7 @@ class TranslationObjective(TextObjective):
         self._record_directions()
 
     def _record_directions(self) -> None:
-        """The model's config and its table of lengths name the directions it learns."""
+        """Record the directions to learn in the model's config and its length table."""
         model, directions = self.learner, self._directions
         languages = len(model.config.languages)
         is_all = len(directions) == languages * (languages - 1)
@@ -239,7 +239,7 @@ class TranslationObjective(TextObjective):
         return self._pad(arrays, lengths)
 
     def _shifts(self, half_sizes: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """(pairs,) how far each pair's positions are shifted to the right; up to where the model has no more room."""
+        """(pairs,) how far each pair's positions are shifted to the right, at most to the model's last position."""
         pairs = len(half_sizes) // 2
         if not self._masking.shifted:
             return np.zeros(pairs, np.int64)
@@ -247,9 +247,9 @@ class TranslationObjective(TextObjective):
         return np.where(random.random(pairs) < self._masking.shifted, random.integers(0, room + 1), 0)
 
     def _pad(self, arrays: dict[str, np.ndarray], lengths: dict[str, np.ndarray]) -> HostBatch:
-        """The same batch in shapes that never change, so that the loss is compiled once.
+        """The same batch padded to static shapes, so that the loss is compiled only once.
 
-        The rest of the row becomes sources without a target.
+        The rest of the row is filled with sources without a target.
         """
         size = self._batch_tokens
         max_masked = self._max_masked
@@ -303,7 +303,7 @@ class TranslationObjective(TextObjective):
 
 
 def with_sizes(masking: MaskingConfig, cuda: bool) -> MaskingConfig:
-    """The config with every size that was not given chosen by the device."""
+    """The config with default values for sizes that were not set."""
     device = torch.device("cuda" if cuda else "cpu")
     sentences = choose_by_device(masking.validation_sentences, device, cuda=500, cpu=50)
     return replace(masking, validation_sentences=sentences)
@@ -317,10 +317,9 @@ def _for_inference(average: nn.Module) -> TranslationModel:
 def new_model(
     data: Data, transformer: TransformerConfig, init: str | Path | None, seed: int, deepnorm: DeepNorm = "auto"
 ) -> TranslationModel:
-    """A new model for the languages of one or several stores, or the one to start from, which brings its own
-    `TransformerConfig`.
+    """A new model for the languages of one or several stores, or `init`, which has its own `TransformerConfig`.
 
-    deepnorm: Whether a new model starts as a deep one, see `TextTrainConfig`.
+    deepnorm: Whether to initialize a new model with DeepNorm; see `TextTrainConfig`.
     """
     stores = open_stores(data)
     where = ", ".join(str(store.path) for store in stores)

@@ -1,6 +1,6 @@
-"""The pairs that masked translation learns from, and the directions in which each of them goes.
+"""The pairs that masked translation learns from, and the directions in which each is used.
 
-Knows nothing of masks or losses.
+Knows nothing about masks or losses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,10 +30,10 @@ class TranslationPairs:
 
     Args:
         stores: The text.
-        model: Its vocabulary, the numbers of its languages, and its room for subwords.
-        directions: The directions to learn, such as `de-en`; all if there are none.
-        weights: How often a corpus's pairs come in an epoch, by its name.
-        only_into: Corpora, by name, that are learned in one direction only, and the language that it leads to.
+        model: Provides the vocabulary, the language indices and the maximum length.
+        directions: The directions to learn, such as `de-en`; by default all.
+        weights: How often each pair of a corpus is used per epoch, by name.
+        only_into: Corpora, by name, to learn in one direction only, and its target language.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class TranslationPairs:
         self._allowed = self._allowed_targets(only_into)
         self._targets = _choices(self._allowed)
         self.weights = weights_by_corpus(text.corpora, text.corpus, text.by_corpus(weights))
-        """(pairs,) how often each comes in an epoch; None where all come once."""
-        if not self._allowed.any(1).all():  # such as back-translated text where its direction is not learned
+        """(pairs,) how often each is used per epoch; None if each is used once."""
+        if not self._allowed.any(1).all():  # such as back-translated text whose direction is not learned
             self.weights = np.where(self._allowed.any(1), 1.0 if self.weights is None else self.weights, 0.0)
         for direction in self.directions:
             if not len(self.lengths(direction)[0]):
@@ -82,12 +82,12 @@ class TranslationPairs:
 
     @property
     def masked_share(self) -> float:
-        """The share of all tokens that is masked on average: 1 to T of a target's T subwords, every number alike."""
+        """The mean share of masked tokens: 1 to T of a target's T subwords are masked, every number equally likely."""
         targets = np.take_along_axis(self._lengths.T, self._targets.astype(np.int64), 1).mean(1)
         return float(np.average((targets + 1) / 2, weights=self.weights) / np.average(self.sizes, weights=self.weights))
 
     def _check_room(self, model: TranslationModel) -> None:
-        """An `InputError` if a sentence is too long for the model, or holds a subword that it does not know."""
+        """Raise an `InputError` if a sentence is too long for the model, or holds a subword that it does not know."""
         room = model.max_length
         for store, split in self._text.parts:
             longest = max(int(side.lengths.max()) for side in split.sides.values())
@@ -135,7 +135,7 @@ class TranslationPairs:
 
 
 def _choices(allowed: np.ndarray) -> np.ndarray:
-    """(pairs, 1 or 2) int8: the sides that may be the target, the only one twice where others have two.
+    """(pairs, 1 or 2) int8: the sides that may be the target; a single one is repeated if other pairs have two.
 
     allowed: (pairs, 2) bool.
     """

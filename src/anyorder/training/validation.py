@@ -1,9 +1,9 @@
-"""Validation: some sentences of a split, translated with gold lengths and scored. Knows no objective.
+"""Validation: some sentences of a split, translated with gold lengths and scored. Knows nothing about objectives.
 
-Every direction is validated on its own store, in the BLEU that evaluations of its target language print.
+Every direction is validated on its own store, with the BLEU that evaluations use for its target language.
 
-The split `selection` is for this alone: what chooses a checkpoint should not be reported as a result, so the dev split
-is then left alone.
+The split `selection` is only for this: a score that selects a checkpoint should not be reported as a result. If there
+is one, the dev split is not used.
 """
 
 import time
@@ -24,7 +24,7 @@ from anyorder.orders import Order
 from anyorder.translator import Translator
 
 SAMPLE = 8
-"""Sentences that are translated to estimate the time of a validation."""
+"""Sentences to translate to estimate the time of a validation."""
 
 
 SPLITS = ("selection", "dev")
@@ -34,7 +34,7 @@ SPLITS = ("selection", "dev")
 def validation_splits(stores: Stores, name: str) -> list[str]:
     """The split of each store to validate on.
 
-    It is the one that is named, or for `auto` the first of `SPLITS`; `none` if there is none.
+    It is the named one, or for `auto` the first of `SPLITS` that the store has; `none` if it has none.
     """
     if name == "auto":
         return [next((split for split in SPLITS if split in store), "none") for store in stores]
@@ -45,7 +45,7 @@ def validation_splits(stores: Stores, name: str) -> list[str]:
 
 
 def describe_splits(stores: Stores, splits: Sequence[str]) -> str:
-    """One name where all stores have the same, else all of them: `de-en=selection,ro-en=dev`."""
+    """One name if all stores have the same, else one for each store: `de-en=selection,ro-en=dev`."""
     if len(set(splits)) == 1:
         return splits[0]
     return ",".join(f"{'-'.join(store.languages)}={split}" for store, split in zip(stores, splits, strict=True))
@@ -53,12 +53,12 @@ def describe_splits(stores: Stores, splits: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """How an order did."""
+    """The validation result of an order."""
 
     score: float
-    """BLEU on the tokens of `default_tokenizer`."""
+    """BLEU with `default_tokenizer` for translation, else accuracy in percent."""
     steps: list[np.ndarray]
-    """(length,) the step, from 1, at which each position was filled; one array a sentence."""
+    """(length,) the step, from 1, at which each position was filled; one array per sentence."""
 
 
 def validation_sets(
@@ -67,9 +67,9 @@ def validation_sets(
     """For every direction whose store has a split to validate on, the sentences of that split.
 
     Args:
-        stores: Hold the directions.
+        stores: The stores that have the directions.
         splits: The split of each store.
-        directions: Such as `de-en`.
+        directions: The directions, such as `de-en`.
         sentences: See `ValidationSet`.
         max_length: See `ValidationSet`.
         room: See `ValidationSet`.
@@ -87,14 +87,14 @@ def validation_sets(
 
 
 class ValidationSet:
-    """The first so many sentences of a store's split that are short enough on both sides.
+    """The first sentences of a store's split that are short enough on both sides.
 
     Args:
-        store: Holds the split.
-        split: Its name.
-        sentences: How many, in each direction.
-        max_length: Subwords on either side; 0 for what the model has room for.
-        room: Subwords that the model has room for.
+        store: The store.
+        split: The name of its split.
+        sentences: Maximum number of sentences per direction.
+        max_length: Maximum number of subwords on both sides; 0 for the model's maximum.
+        room: The model's maximum number of subwords.
     """
 
     def __init__(self, store: Store, split: str, sentences: int, max_length: int, room: int):
@@ -106,12 +106,12 @@ class ValidationSet:
         self._max_length = min(max_length or room, room)
 
     def rows(self, source: str, target: str) -> np.ndarray:
-        """(N,) numbers of the sentences for this pair of languages."""
+        """(N,) indices of the sentences for this language pair."""
         longer = np.maximum(*(self._split.sides[language].lengths for language in (source, target)))
         return np.flatnonzero(longer <= self._max_length)[: self._sentences]
 
     def check(self, source: str, target: str) -> None:
-        """An `InputError` if there are no such sentences."""
+        """Raise an `InputError` if there are no such sentences."""
         if len(self.rows(source, target)) == 0:
             raise InputError(
                 f"{self._path}: no pair of the split '{self._split.name}' has at most {self._max_length} subwords "
@@ -119,7 +119,7 @@ class ValidationSet:
             )
 
     def evaluate(self, model: TranslationModel, order: Order, direction: str) -> ValidationResult:
-        """Translate the sentences in this order, one position a step."""
+        """Translate the sentences in this order, one position per step."""
         return self._evaluate(model, order, direction, self.rows(*model.languages(direction)))
 
     def estimate_seconds(self, model: TranslationModel, order: Order, direction: str) -> float:
@@ -146,7 +146,7 @@ class ValidationSet:
 
 
 def _references(model: TranslationModel, direction: str, ids: Sequence[np.ndarray]) -> tuple[Scorer, list[str]]:
-    """How a direction is scored, and its references as that scorer's metric takes them."""
+    """The scorer for a direction, and the references as its metric expects them."""
     tokenizer = default_tokenizer(model.languages(direction)[1])
     if tokenizer != "moses":
         return SacreBLEUScorer(tokenizer), [model.to_text(one, direction) for one in ids]

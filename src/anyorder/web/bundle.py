@@ -1,6 +1,6 @@
 """Builds one HTML page from the JavaScript modules and the style sheet in `page/`.
 
-It joins files and hashes them; it does not know what the page shows. There is no build step and no framework.
+It concatenates and hashes files; it does not know what the page shows. There is no build step and no framework.
 """
 
 import base64
