@@ -1,4 +1,4 @@
-"""Learn byte-pair merges (Sennrich et al. 2016), the same for the same counts on every machine.
+"""Learn byte-pair merges (Sennrich et al. 2016); equal counts give equal merges on any machine.
 
 The trainer inside `tokenizers` breaks ties in an order that depends on its threads, so the merges are learned here and
 loaded into it; `vocabulary.py` does that. Nothing here knows about files or ids.
@@ -17,11 +17,11 @@ def spell(word: str) -> list[str]:
 
 
 def balance_languages(by_language: Mapping[str, Mapping[str, int]], alpha: float) -> Counter[str]:
-    """How often each word counts when merges are learned for all languages together.
+    """The count of each word when merges are learned jointly for all languages.
 
-    As in XLM (Lample & Conneau 2019, section 3.1) a language with a share p of all words gets one in proportion to
-    p^alpha: 1 leaves the counts as they are, 0 makes all languages equal. The largest keeps its counts. With 1 the
-    words of small languages are cut into many pieces.
+    As in XLM (Lample & Conneau 2019, section 3.1), a language with a share p of all words gets a share proportional to
+    p^alpha: 1 leaves the counts unchanged, 0 gives all languages equal weight. The largest language keeps its counts.
+    With 1, the words of small languages are split into many pieces.
     """
     totals = {language: sum(counts.values()) for language, counts in by_language.items()}
     balanced: Counter[str] = Counter()
@@ -37,8 +37,8 @@ def learn_merges(
 ) -> list[tuple[str, str]]:
     """Merge the most frequent pair of symbols until the alphabet has grown to `size` symbols.
 
-    Each pair is counted after all earlier ones were merged; ties go to the lexicographically smallest. Fewer merges
-    come back when no pair occurs `min_frequency` times. Every word must be spelled in the alphabet.
+    Each pair is counted after all earlier ones were merged; ties go to the lexicographically smallest. Learning
+    stops early when no pair occurs `min_frequency` times. The alphabet must cover every word.
     """
     # A symbol is a small int and a pair is one int, `left << SHIFT | right`: dictionary lookups dominate the cost.
     symbols: list[str] = sorted(alphabet)
@@ -79,7 +79,7 @@ def learn_merges(
             break
         learned.append((left_symbol, right_symbol))
         merged = number.get(left_symbol + right_symbol)
-        if merged is None:  # "a bc" may make again what "ab c" made before
+        if merged is None:  # "a bc" may produce the same symbol as "ab c" did before
             merged = number[left_symbol + right_symbol] = len(symbols)
             symbols.append(left_symbol + right_symbol)
         grown = _merge_everywhere(pair, merged, words, weights, frequency, occurs_in)
@@ -106,7 +106,7 @@ def _merge_everywhere(
     grown: set[int] = set()
     previous_word = -1
     for i in occurs_in.pop(pair):
-        if i == previous_word:  # a word is listed once per occurrence, in a row
+        if i == previous_word:  # a word is listed once per occurrence, consecutively
             continue
         previous_word = i
         old = words[i]
@@ -121,7 +121,7 @@ def _merge_everywhere(
             else:
                 new.append(symbol)
                 at += 1
-        if len(new) == size:  # an earlier merge took these symbols away
+        if len(new) == size:  # an earlier merge consumed these symbols
             continue
         words[i] = new
         weight = weights[i]

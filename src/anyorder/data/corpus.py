@@ -1,4 +1,4 @@
-"""Corpora: which files hold one, and their lines (plain, .gz or .xz, several files in parallel).
+"""Corpora: their files, and the lines in them (plain, .gz or .xz, several files in parallel).
 
 Knows nothing of words, ids or stores.
 """
@@ -15,9 +15,9 @@ from typing import IO, Any, Literal, cast
 from anyorder.errors import InputError
 
 MAX_LINE = 1 << 26
-"""Bytes of a line; a longer one is no text, or is read from a device without an end."""
+"""Maximum bytes per line; a longer one is not text, or comes from an endless device."""
 OnInvalid = Literal["strict", "replace"]
-"""Bytes that are not UTF-8 are an `InputError`, or each becomes U+FFFD."""
+"""Bytes that are not UTF-8 raise an `InputError`, or each becomes U+FFFD."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def split_by_language(corpora: Sequence[Corpus], languages: Sequence[str]) -> di
 
 
 def read_lines(path: Path, on_invalid: OnInvalid = "strict") -> Iterator[str]:
-    """The lines of a UTF-8 file without their ends. Only line feeds end a line, as in every aligned corpus."""
+    """The lines of a UTF-8 file, without line endings. Only line feeds end a line, as in aligned corpora."""
     with open_bytes(path) as stream:
         yield from decode_lines(stream, str(path), on_invalid)
 
@@ -95,7 +95,7 @@ def read_parallel(paths: Sequence[Path], on_invalid: OnInvalid = "strict") -> It
 
 
 def decode_lines(stream: IO[bytes], name: str, on_invalid: OnInvalid = "strict") -> Iterator[str]:
-    """`read_lines` for bytes from anywhere; `name` is what messages call them."""
+    """`read_lines` for any byte stream; `name` is what messages call it."""
     number = 0
     try:
         for block in _blocks(stream):

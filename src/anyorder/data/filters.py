@@ -66,7 +66,7 @@ class FilterReport:
 
 
 class EvaluationLines:
-    """What the evaluation splits hold, as digests: whole pairs, and the sentences of each language."""
+    """Digests of the evaluation splits: whole pairs, and the sentences of each language."""
 
     def __init__(self) -> None:
         self._pairs: set[bytes] = set()
@@ -89,8 +89,8 @@ def _digest(lines: Sequence[str]) -> bytes:
 class UsableLines:
     """The usable lines of a split: empty ones are counted and skipped.
 
-    So are duplicates, and lines that an evaluation split holds, unless this is an evaluation split itself: its lines
-    are noted in `evaluation`, which all splits share. While the lines are read, `corpora` collects the corpora (name to
+    So are duplicates and lines that occur in an evaluation split, unless this is an evaluation split itself: its lines
+    are added to `evaluation`, which all splits share. While the lines are read, `corpora` collects the corpora (name to
     index) and `corpus_of` the index of each line's corpus.
     """
 

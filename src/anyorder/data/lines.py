@@ -1,4 +1,4 @@
-"""Lines that cannot be translated or scored as they are: what is wrong with them, what was done, and the report.
+"""Lines that cannot be translated or scored unchanged: what is wrong with them, what was done, and the report.
 
 Knows nothing of models, files or streams.
 """
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from anyorder.errors import InputError
 
 NAMED = 5
-"""A report names so many lines."""
+"""A report names at most this many lines."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Why one side of a line is not used as it is."""
+    """Why one side of a line cannot be used as is."""
 
     side: str
     """`source`, `reference`, or `reference 2` and so on if there are several."""
     note: str
     """What was done about it. Its first two words say what kind of problem it is."""
     error: str
-    """What is wrong, where such a line is an error."""
+    """What is wrong, for when such a line is treated as an error."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,17 @@ class LineNote:
     """What was done about a line."""
 
     line: int
-    """From 1."""
+    """Line number, starting at 1."""
     note: str
     scored: bool = True
     """False if the line was left out."""
 
 
 def clean_line(line: str, side: str = "source") -> tuple[str, tuple[Problem, ...]]:
-    """The line as it is used, and what had to be changed.
+    """The cleaned line, and what had to be changed.
 
-    Control characters become spaces; tabs, which are spaces already, stay. U+FFFD is what readers put in the place of
-    bytes that are not UTF-8; half of a surrogate pair becomes one, too.
+    Control characters become spaces; tabs already count as spaces and stay. Decoders replace bytes that are not UTF-8
+    with U+FFFD; unpaired surrogates become U+FFFD, too.
 
     >>> clean_line("a\\x00b")[0]
     'a b'
@@ -76,13 +76,13 @@ def join_notes(problems: Iterable[Problem]) -> str:
 
 
 def refuse(problems: Iterable[Problem], line: int, names: Mapping[str, str]) -> None:
-    """An `InputError` for the first problem, if there is one. names: what messages call each side, such as a file."""
+    """Raise `InputError` for the first problem, if any. names: what messages call each side, such as a file."""
     for problem in problems:
         raise InputError(f"{names[problem.side]}, line {line}: {problem.error}")
 
 
 class LineReport:
-    """Counts lines that were not used as they are, by kind, and remembers the first of them."""
+    """Counts lines that were not used as is, by kind, and remembers the first few."""
 
     def __init__(self) -> None:
         self.lines = 0

@@ -1,4 +1,4 @@
-"""Sentences packed end to end into one row, `</s>` on both sides of each, no padding. numpy, no Python loop."""
+"""Sentences packed end to end into one row, each between two `</s>`, no padding. NumPy, no Python loop."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,11 +38,11 @@ class PackedBatch:
     positions: np.ndarray
     languages: np.ndarray
     sizes: np.ndarray
-    """(segments,) delimiters included."""
+    """(segments,) length of each, delimiters included."""
 
     @property
     def inner(self) -> np.ndarray:
-        """Where the words are: every place but the delimiters."""
+        """Indices of all tokens except the delimiters."""
         return ranges(starts_of(self.sizes) + 1, self.sizes - 2)
 
     @property
@@ -51,13 +51,13 @@ class PackedBatch:
         return starts_of(self.sizes)
 
     def take(self, segments: np.ndarray) -> "PackedBatch":
-        """Some of the segments, by number; a number may come several times."""
+        """A selection of the segments, by index; indices may repeat."""
         sizes = self.sizes[segments]
         rows = ranges(self.starts[segments], sizes)
         return PackedBatch(self.tokens[rows], self.positions[rows], self.languages[rows], sizes)
 
     def repeat(self, copies: int) -> "PackedBatch":
-        """Every segment so many times, its copies side by side."""
+        """Each segment `copies` times, its copies adjacent."""
         return self.take(np.repeat(np.arange(len(self.sizes)), copies))
 
 
@@ -96,5 +96,5 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def starts_of(lengths: np.ndarray) -> np.ndarray:
-    """Where each stretch begins when stretches of these lengths lie end to end."""
+    """Where each segment begins if segments of these lengths are concatenated."""
     return np.cumsum(lengths) - lengths

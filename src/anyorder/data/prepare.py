@@ -1,7 +1,7 @@
 """Turn text files into a prepared store: tokenize, learn or load a vocabulary, encode, filter, write.
 
-There are two passes over the text, each spread over all cores; the words between them lie in a spool folder inside the
-unfinished store. The store takes its name only when it is complete. Nothing here knows about models or training.
+There are two passes over the text, each spread over all cores; between them, the words are kept in a spool folder in
+the unfinished store. The store gets its name only when it is complete. Nothing here knows about models or training.
 """
 
 import os
@@ -31,7 +31,7 @@ from anyorder.files import atomic_folder, sha256
 
 MONOLINGUAL = "mono"
 MAX_VOCABULARY = 10_000_000
-"""Entries of one that is learned."""
+"""Maximum size of a learned vocabulary."""
 
 
 def prepare(
@@ -50,7 +50,7 @@ def prepare(
     """Write a store and return the report of where every line went.
 
     The worker processes import the caller's main module, so a script that calls this needs the usual
-    `if __name__ == "__main__":`.
+    `if __name__ == "__main__":` guard.
 
     Args:
         languages: Codes of the languages, such as `("de", "en")`.
@@ -58,11 +58,11 @@ def prepare(
         out: The folder to write; it must not exist.
         mono: Monolingual corpora for pretraining.
         vocabulary: A vocabulary to reuse, or the size of one to learn from the training and monolingual text.
-        vocabulary_alpha: Below 1, rarer languages count for more when it is learned; see `balance_languages`.
+        vocabulary_alpha: Below 1, languages with less text get more weight when it is learned; see `balance_languages`.
         text: How lines become words.
         filters: Which training pairs are kept.
         hold_out: New splits made of the last pairs of training corpora: `{"order": {"news": 5000}}`.
-        workers: Processes; as many as there are cores if None.
+        workers: Number of processes; one per core if None.
     """
     text = text or TextConfig()
     filters = filters or FilterConfig()
@@ -81,7 +81,7 @@ def prepare(
         spool.mkdir()
         tokenized: dict[str, _TokenizedSplit] = {}
         evaluation = EvaluationLines()
-        # Evaluation sets first: a training pair, or a monolingual sentence, that is in one of them is dropped.
+        # Evaluation sets come first: training pairs and monolingual sentences that occur in them are dropped.
         for name in sorted(splits, key=lambda split: split == "train"):
             lines = UsableLines(name, languages, splits[name], report, evaluation, is_evaluation=name != "train")
             tokenized[name] = _tokenize(pool, spool, lines, languages, text)
@@ -135,7 +135,7 @@ def prepare(
 
 
 def _check_split_names(splits: Iterable[str], hold_out: Iterable[str]) -> None:
-    """Every split has a different name, which can be part of a file's name."""
+    """Split names must be unique and usable as part of a file name."""
     names = [*splits, *hold_out]
     for name in names:
         if not store.is_split_name(name) or name == MONOLINGUAL:
@@ -199,7 +199,7 @@ def _tokenize(
 
 
 def _learn_vocabulary(tokenized: Mapping[str, _TokenizedSplit], size: int, alpha: float) -> Vocabulary:
-    """From training and monolingual text, or from everything where there is neither."""
+    """From training and monolingual text, or from everything if there is neither."""
     training = [words for name, words in tokenized.items() if name == "train" or _is_monolingual(name)]
     by_language: dict[str, Counter[str]] = {}
     for words in training or tokenized.values():
@@ -230,7 +230,7 @@ def _encode(pool: Workers, folder: Path, vocab_size: int, words: _TokenizedSplit
 def _filter(
     name: str, words: _TokenizedSplit, encoded: _EncodedSplit, filters: FilterConfig, report: FilterReport
 ) -> np.ndarray:
-    """The lines that are kept, as indices; the report counts all of them."""
+    """Indices of the lines to keep; the report counts every line."""
     is_training = name == "train" or _is_monolingual(name)
     reasons = (filters if is_training else ONLY_EMPTY).reasons(encoded.lengths)
     for index, corpus in enumerate(words.corpora):
@@ -243,7 +243,7 @@ def _filter(
 def _hold_out(
     hold_out: Mapping[str, Mapping[str, int]], name: str, words: _TokenizedSplit, kept: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """The lines of each new split, and of `name` what remains: indices into the tokenized lines."""
+    """The lines of each new split, and what remains of `name`: indices into the tokenized lines."""
     held_out: dict[str, list[np.ndarray]] = {}
     remains = np.ones(len(kept), bool)
     for split, amounts in hold_out.items():
@@ -262,7 +262,7 @@ def _hold_out(
 def _write(
     folder: Path, split: str, words: _TokenizedSplit, encoded: _EncodedSplit, lines: np.ndarray, parallel: bool
 ) -> None:
-    """The store's files of a split that consists of these lines."""
+    """Write the files of a split that consists of these lines."""
     for side, language in enumerate(words.languages):
         lengths = encoded.lengths[:, side]
         starts = np.cumsum(lengths) - lengths
@@ -275,7 +275,7 @@ def _write(
 
 
 def _save(file: Path, array: np.ndarray) -> None:
-    """Unlike `np.save` into a file, it says what the system says of a full disk."""
+    """Unlike `np.save` to a file, this passes on the system's full-disk error."""
     content = BytesIO()
     np.save(content, array)
     file.write_bytes(content.getbuffer())
@@ -284,7 +284,7 @@ def _save(file: Path, array: np.ndarray) -> None:
 def _words_of(
     languages: tuple[str, ...], config: TextConfig, rows: list[tuple[str, ...]]
 ) -> tuple[list[str], list[Counter[str]], int]:
-    """First pass, in a worker: for each language its words, one line per row, and their counts."""
+    """First pass, in a worker: the words of each language, one line per row, and their counts."""
     columns, counts = [], []
     for language, column in zip(languages, zip(*rows, strict=True), strict=True):
         text = _text(language, config)

@@ -1,4 +1,4 @@
-"""Split a text that is longer than a model has room for: at sentence boundaries, else at clause boundaries, else cut.
+"""Split a text that is too long for a model: at sentence boundaries, else at clause boundaries, else cut.
 
 Works on words as `Text.words` separates them, which keeps the period of an abbreviation (`Dr.`, `z.B.`, `9.30`) on its
 word. Knows nothing of ids or models.
@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 
 Span = tuple[int, int]
-"""First subword and the one after the last."""
+"""Indices of the first subword and of the one after the last."""
 
-# Moses' rules keep these inside of a word where text has no spaces.
+# Moses keeps these inside a word if the text has no spaces.
 _SPACELESS_ENDS = "。．｡！？；"
 SENTENCE_ENDS = frozenset([".", "!", "?", ";", "...", "…", *_SPACELESS_ENDS, *"؟۔؛।॥։።។။"])
 CLAUSE_ENDS = SENTENCE_ENDS | frozenset([",", ":", "-", "–", "—", "|", *"，、：،"])
@@ -21,7 +21,7 @@ _INSIDE_A_WORD = re.compile(rf"([{_SPACELESS_ENDS}])(?=[^\s{_SPACELESS_ENDS}])")
 
 
 def words_to_split(line: str) -> list[str]:
-    """The words of a line, cut after sentence ends inside of them where the language has no spaces.
+    """The words of a line, split after sentence ends inside them if the language has no spaces.
 
     >>> words_to_split("來了。真的？ 好 。")
     ['來了。', '真的？', '好', '。']
@@ -30,18 +30,18 @@ def words_to_split(line: str) -> list[str]:
 
 
 def fitting_spans(words: Sequence[str], sizes: Sequence[int], room: int) -> list[Span]:
-    """The parts of a text, each within the room, in the order of the text.
+    """The parts of a text, in order, each with at most `room` subwords.
 
-    A part holds as many whole sentences as fit. A sentence that does not fit is split after clauses, and a clause that
-    does not fit either is cut after its last word that does; only then is a subword in no part.
+    A part holds as many whole sentences as fit. A sentence that does not fit is split into clauses, and a clause that
+    does not fit either is truncated after the last word that fits; only then are subwords left out.
 
     >>> fitting_spans("a b . c d . e f .".split(), [1] * 9, 6)
     [(0, 6), (6, 9)]
 
     Args:
         words: The words of the text.
-        sizes: Subwords of each.
-        room: Subwords of a part at most.
+        sizes: Number of subwords in each word.
+        room: Maximum number of subwords per part.
     """
     starts = [0, *accumulate(sizes)]
     parts: list[Span] = []

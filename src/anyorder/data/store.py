@@ -7,7 +7,7 @@ SPLIT.LANGUAGE.ends.npy   where each sentence ends (int64)
 SPLIT.corpus.npy          which corpus each line came from (uint8)
 checksums.json            of all these files
 
-A file is compared with its checksum and checked in every respect when it is opened, so that no damage goes further.
+A file is compared with its checksum and fully validated when it is opened, so that damage is caught right away.
 Knows nothing of models or training.
 """
 
@@ -29,7 +29,7 @@ from anyorder.files.records import Record, read_record
 
 MANIFEST = "manifest.json"
 MAX_CORPORA = 256
-"""In one split: a uint8 tells them apart."""
+"""Maximum number in one split: a uint8 tells them apart."""
 MAX_VOCABULARY = 1 << 32
 """Ids have at most 32 bits."""
 FORMAT = 1
@@ -112,7 +112,7 @@ class Store:
         return name in self._splits
 
     def split(self, name: str) -> Split:
-        """An `InputError` that names the file if a file of the split is damaged. Reads all of them, the first time."""
+        """Open a split. The first time, all its files are read; an `InputError` names a damaged one."""
         if name not in self._splits:
             raise unknown("split", name, self._splits)
         if name not in self._opened:
@@ -152,7 +152,7 @@ class Store:
         return corpus
 
     def check_ids(self, split: Split, vocab_size: int) -> None:
-        """An `InputError` if an id is outside a vocabulary of this size. Reads all ids."""
+        """Raise `InputError` for ids outside a vocabulary of this size. Reads all ids."""
         for language, side in split.sides.items():
             largest = int(side.ids.max(initial=0))
             if largest >= vocab_size:
@@ -160,14 +160,14 @@ class Store:
                 raise _damaged(file, f"the id {largest} is not one of the vocabulary's {vocab_size}")
 
     def _array(self, file: Path, dtype: np.dtype) -> np.ndarray:
-        """A row of numbers, mapped into memory: a header that promises more than the file holds is refused."""
+        """A memory-mapped 1-D array; a header that promises more than the file holds is rejected."""
         if not file.is_file():
             raise _damaged(file, "no such file")
         verify(self.path, file.name)
         try:
             with np.errstate(over="ignore"):
                 array = np.lib.format.open_memmap(file, mode="r")
-        except Exception as error:  # numpy raises whatever it meets in a damaged header
+        except Exception as error:  # numpy raises all kinds of errors for a damaged header
             raise _damaged(file, str(error).splitlines()[0] if str(error) else type(error).__name__) from None
         if array.dtype != dtype or array.ndim != 1:
             raise _damaged(file, f"{array.dtype} of shape {array.shape}, expected a row of {dtype}")
@@ -209,7 +209,7 @@ def _dtype(manifest: Record) -> np.dtype:
 
 @dataclass(frozen=True)
 class _SplitRecord:
-    """What the manifest says of a split."""
+    """A split's entry in the manifest."""
 
     parallel: bool
     languages: tuple[str, ...]
@@ -236,7 +236,7 @@ def _damaged(file: Path, reason: str) -> InputError:
 
 
 def is_split_name(name: str) -> bool:
-    """Whether it can be part of the name of a file."""
+    """Whether it can be part of a file name."""
     return re.fullmatch(r"[\w-]{1,100}", name) is not None
 
 

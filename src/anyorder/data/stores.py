@@ -32,12 +32,12 @@ class Stores(tuple[Store, ...]):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Of all stores, in the order in which they come."""
+        """Of all stores, in order of first appearance."""
         return tuple(dict.fromkeys(language for store in self for language in store.languages))
 
     @property
     def directions(self) -> dict[str, int]:
-        """Every direction, such as `de-en`, and the number of the store that holds it."""
+        """Every direction, such as `de-en`, and the index of the store that holds it."""
         found: dict[str, int] = {}
         for number, store in enumerate(self):
             for direction in (f"{a}-{b}" for a in store.languages for b in store.languages if a != b):
@@ -50,7 +50,7 @@ class Stores(tuple[Store, ...]):
         return found
 
     def choose_directions(self, names: Sequence[str]) -> dict[str, int]:
-        """These directions, always in the same sequence, each with the number of its store; all if none is named."""
+        """These directions in a fixed order, each with the index of its store; all if none are named."""
         known = self.directions
         for name in names:
             if name not in known:
@@ -59,11 +59,11 @@ class Stores(tuple[Store, ...]):
 
 
 Data = str | Path | Store | Sequence[str | Path | Store]
-"""What a user may give as data: a store or several, open or not."""
+"""What a user may pass as data: one or more stores, open or not."""
 
 
 def open_stores(data: Data) -> Stores:
-    """The stores; an `InputError` unless they share one vocabulary and its text rules."""
+    """Open stores; `InputError` unless they share one vocabulary and its text rules."""
     if isinstance(data, Stores):
         return data
     given = [data] if isinstance(data, str | Path | Store) else data
@@ -103,17 +103,17 @@ class ParallelText:
 
     @cached_property
     def first_pair(self) -> np.ndarray:
-        """(stores,) the number of each store's first pair."""
+        """(stores,) the index of each store's first pair."""
         return starts_of(np.array([len(split) for split in self.splits]))
 
     @cached_property
     def store(self) -> np.ndarray:
-        """(pairs,) the number of each pair's store."""
+        """(pairs,) the index of each pair's store."""
         return np.repeat(np.arange(len(self.splits)), [len(split) for split in self.splits])
 
     @cached_property
     def row(self) -> np.ndarray:
-        """(pairs,) the number of each pair in its store."""
+        """(pairs,) the index of each pair in its store."""
         return np.concatenate([np.arange(len(split)) for split in self.splits])
 
     @cached_property
@@ -128,11 +128,11 @@ class ParallelText:
 
     @cached_property
     def first_side(self) -> np.ndarray:
-        """(stores,) the number of each store's first side."""
+        """(stores,) the index of each store's first side."""
         return starts_of(np.array([len(store.languages) for store in self.stores]))
 
     def side(self, store: int, language: str) -> int:
-        """The number of a language's side in a store."""
+        """The index of a language's side in a store."""
         languages = self.stores[store].languages
         if language not in languages:
             raise unknown("language of the store", language, languages)
@@ -140,7 +140,7 @@ class ParallelText:
 
     @cached_property
     def corpora(self) -> list[str]:
-        """Names of the corpora, `STORE/CORPUS` where there are several stores; `corpus` indexes them."""
+        """Names of the corpora, `STORE/CORPUS` if there are several stores; `corpus` indexes them."""
         plain = [name for split in self.splits for name in split.corpora]
         return plain if len(self.stores) == 1 else self._full_names
 
@@ -150,16 +150,16 @@ class ParallelText:
 
     @cached_property
     def corpus(self) -> np.ndarray:
-        """(pairs,) the number of each pair's corpus."""
+        """(pairs,) the index of each pair's corpus."""
         firsts = starts_of(np.array([len(split.corpora) for split in self.splits]))
         parts = zip(self.splits, firsts, strict=True)
         return np.concatenate([np.asarray(split.corpus, np.int64) + first for split, first in parts])
 
     def by_corpus(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Values that a user gave by the name of a corpus, with the names of `corpora`.
+        """Values that a user gave by corpus name, keyed by the names in `corpora`.
 
-        `CORPUS` is the corpus of that name in every store that has one. `STORE/CORPUS`, with a store's languages such
-        as `ro-en`, is that of one store, and wins over the plain name.
+        `CORPUS` means the corpus of that name in every store that has one. `STORE/CORPUS`, with a store's languages
+        such as `ro-en`, means that of one store, and takes precedence over the plain name.
         """
         plain = [name for split in self.splits for name in split.corpora]
         for name in values:

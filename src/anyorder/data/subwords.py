@@ -1,4 +1,4 @@
-"""Subwords as readers see them: `@@` where a word goes on."""
+"""Readable subwords: `@@` means that the word continues."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ CONTINUES = "@@"
 
 
 def join_subwords(tokens: Sequence[str]) -> tuple[list[str], list[int]]:
-    """The words of subwords that end in `@@` where a word goes on, and the index of each subword's word.
+    """Join subwords, which end in `@@` if the word continues; also returns each subword's word index.
 
     >>> join_subwords(["Aff@@", "le@@", "x", "'s", "film"])
     (['Afflex', "'s", 'film'], [0, 0, 0, 1, 2])

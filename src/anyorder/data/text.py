@@ -35,7 +35,7 @@ class TextConfig:
 
 
 def separator(language: str) -> str:
-    """What stands between two sentences of a language."""
+    """What separates two sentences of a language."""
     return "" if language in ("ja", "zh") else " "
 
 
@@ -74,7 +74,7 @@ class Text:
         return _without_accents(words.lower()) if self.config.lowercase else words
 
     def sentence(self, words: list[str]) -> str:
-        """Words joined as a reader expects them, with spaces where the language has them."""
+        """Words joined into normal text, with spaces where the language has them."""
         if self.language == "zh":
             return _SPACE_BETWEEN_HAN.sub("", " ".join(words))
         return self._detokenizer.detokenize(words, unescape=False)
@@ -84,11 +84,11 @@ def _without_accents(text: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
 
 
-# Control characters such as tabs, and the line separators that some tools take for line ends, become spaces.
+# Control characters such as tabs, and the line separators that some tools treat as line ends, become spaces.
 _CONTROL = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0xFEFF], " ")
-# Half of a surrogate pair, which no tokenizer takes, becomes the replacement character.
+# An unpaired surrogate, which no tokenizer accepts, becomes the replacement character.
 _CONTROL |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
-# Moses takes time in the square of the length of a row of dots.
+# Moses takes time quadratic in the length of a run of dots.
 _MANY_DOTS = re.compile(r"([.…]{100})[.…]+")
 _CEDILLA = str.maketrans("ŞşŢţ", "ȘșȚț")
 _PLAIN = str.maketrans("ŞşŢţȘșȚțĂăÂâÎî", "SsTtSsTtAaAaIi")

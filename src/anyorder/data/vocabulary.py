@@ -17,7 +17,7 @@ from anyorder.data.bpe import END_OF_WORD, learn_merges
 from anyorder.errors import InputError
 
 FILE = "tokenizer.json"
-# The layout of XLM's dictionaries, whose <special1> is its mask.
+# The layout of XLM's dictionaries, in which <special1> is the mask.
 SPECIALS = ("<s>", "</s>", "<pad>", "<unk>", "<special0>", "<mask>")
 _SPECIAL = re.compile(r"<(s|/s|pad|unk|mask|special\d+)>")
 
@@ -122,7 +122,7 @@ class Vocabulary:
         return self._pieces[i].endswith(END_OF_WORD)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The subwords as text, with `@@` where the word goes on."""
+        """The subwords as text, with `@@` if the word continues."""
         return [self._show(self._pieces[i]) for i in ids]
 
     def _show(self, piece: str) -> str:

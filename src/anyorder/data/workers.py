@@ -1,6 +1,6 @@
-"""A pool of processes that work on chunks of a long stream, in order. Knows nothing of what the work is.
+"""A pool of processes that work on chunks of a long stream, in order. Knows nothing about the work.
 
-The processes end with the one that started them, whatever ends that one, and leave Ctrl-C to it.
+The processes exit when their parent does, however it ends, and leave Ctrl-C to it.
 """
 
 import os
@@ -19,10 +19,10 @@ from typing import TypeVar
 from anyorder.errors import InputError
 
 CHUNK = 2048
-"""Items that a process gets at a time."""
+"""Number of items sent to a process at a time."""
 MAX_WORKERS = 1024
 PARALLELISM = "TOKENIZERS_PARALLELISM"
-"""The environment variable that the tokenizers library looks at."""
+"""The environment variable that the tokenizers library reads."""
 In = TypeVar("In")
 Out = TypeVar("Out")
 
@@ -37,7 +37,7 @@ class Workers:
             self._pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_end_with_parent)
 
     def __enter__(self) -> "Workers":
-        # The pool is the parallelism; threads of the tokenizer inside each process would compete with it.
+        # The pool provides the parallelism; tokenizer threads inside each process would compete with it.
         self._before = os.environ.get(PARALLELISM)
         os.environ[PARALLELISM] = "false"
         return self
@@ -73,7 +73,7 @@ class Workers:
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C waits until the block ends. A process that is started inside never gets it: it inherits the mask."""
+    """Defer Ctrl-C until the block ends. A process started inside never gets it: it inherits the signal mask."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

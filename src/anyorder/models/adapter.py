@@ -1,4 +1,4 @@
-"""A masked model of Transformers as the decoding engine sees it. How it is found and read is not known here."""
+"""A masked Transformers model as the decoding engine sees it. Finding and loading it happens elsewhere."""
 
 import hashlib
 import json
@@ -23,11 +23,11 @@ from anyorder.models.fixed_order import sum_in_fixed_order
 from anyorder.models.padded_context import ROUND_CPU, PaddedContext
 
 MASK = "[MASK]"
-"""What stands for a mask in texts, whatever the model calls its own."""
+"""Marks a mask in texts, whatever the model's own mask token is."""
 
 
 class TransformersModel:
-    """A Transformers model and its tokenizer. Call `pretrained.load_transformers` for one on disk."""
+    """A Transformers model and its tokenizer. Load one with `pretrained.load_transformers`."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class TransformersModel:
 
     @cached_property
     def allowed_tokens(self) -> np.ndarray:
-        """(vocab_size,) bool: what the tokenizer knows, without special tokens; with end tokens when generating."""
+        """(vocab_size,) bool: the tokenizer's tokens, without special ones; with end tokens when generating."""
         allowed = np.zeros(self.vocab_size, bool)
         known = np.array(list(self.tokenizer.get_vocab().values()), np.int64)
         allowed[known[known < self.vocab_size]] = True
@@ -100,7 +100,7 @@ class TransformersModel:
     @cached_property
     def end_tokens(self) -> frozenset[int]:
         """The tokens that end a text. Encoders have none, unless their tokenizer names one that is not a delimiter, as
-        those of chat models do."""
+        in chat models."""
         numbers = [self.tokenizer.eos_token_id]
         if self.family.is_language_model:
             vocabulary, named = self.tokenizer.get_vocab(), self.network.config.eos_token_id
@@ -112,7 +112,7 @@ class TransformersModel:
 
     @cached_property
     def max_positions(self) -> int:
-        """How many tokens a sequence may have, delimiters included."""
+        """Maximum sequence length, delimiters included."""
         config = self.network.config
         reserved = config.pad_token_id + 1 if self.family.positions_after_padding else 0
         return config.max_position_embeddings - reserved
@@ -127,9 +127,9 @@ class TransformersModel:
         return next((one for one in (config.pad_token_id, self.tokenizer.pad_token_id) if one is not None), 0)
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Ids of texts in which `[MASK]`, or the model's own mask, stands for a mask. No delimiters.
+        """Ids of texts in which `[MASK]` or the model's own mask token is a mask. No delimiters.
 
-        A space before a mask belongs to the token that is masked.
+        A space before a mask is part of the masked token.
         """
         if not texts:
             return []

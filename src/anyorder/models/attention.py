@@ -1,7 +1,7 @@
 """Who attends to whom in a packed batch. The Transformer asks an `AttentionPattern`; it never sees sentences itself.
 
-Sequences lie end to end, and `Segments` says where each begins. On CUDA in half precision attention is one
-variable-length kernel; elsewhere sequences of equal (rounded) length go through SDPA together. Rounding depends on the
+Sequences are packed end to end, and `Segments` says where each begins. On CUDA in half precision, attention is one
+variable-length kernel; elsewhere, sequences of equal (rounded) length go through SDPA together. Rounding depends on the
 sequence alone, so its result does not depend on the rest of the batch.
 """
 
@@ -18,7 +18,7 @@ from anyorder.data.packing import ranges, starts_of
 from anyorder.models import kernels
 
 MAX_SEGMENTS = 65_535
-"""Segments that one call of the variable-length kernel takes: a CUDA grid has no more blocks in its second axis."""
+"""Maximum segments per call of the variable-length kernel: a CUDA grid allows no more blocks in its second axis."""
 
 
 @dataclass(eq=False)
@@ -28,7 +28,7 @@ class Segments:
     cu_seqlens: Tensor
     """(segments + 1,) int32 on the device: where each begins, and where the last one ends."""
     max_seqlen: int
-    """No segment is longer; a bound will do."""
+    """Length of the longest segment, or an upper bound."""
     lengths: np.ndarray | None = None
     """(segments,) on the host; needed wherever the variable-length kernel cannot run."""
     _plans: list[tuple["Segments", "_Plan"]] = field(default_factory=list, repr=False)
@@ -47,7 +47,7 @@ class Segments:
         return Segments(self.cu_seqlens[: count + 1], int(lengths.max()), lengths)
 
     def chunks(self, size: int) -> Iterator[tuple[slice, "Segments"]]:
-        """At most `size` segments at a time, each time with the rows they cover."""
+        """At most `size` segments at a time, with the rows they cover."""
         assert self.lengths is not None
         end = 0
         for first in range(0, len(self.lengths), size):
@@ -57,7 +57,7 @@ class Segments:
             yield slice(start, end), Segments(cu_seqlens, int(lengths.max()), lengths)
 
     def plan(self, keys: "Segments") -> "_Plan":
-        """How these queries meet those keys through SDPA; worked out once for all layers."""
+        """How these queries attend to those keys in SDPA; computed once for all layers."""
         for known, plan in self._plans:
             if known is keys:
                 return plan
@@ -73,7 +73,7 @@ class QueryPositions:
     rows: Tensor
     """(queries,) int64, ascending."""
     segments: Segments
-    """How many of them lie in each segment."""
+    """How many of them are in each segment."""
 
 
 def attend(query: Tensor, keys_values: Tensor, queries: Segments, keys: Segments) -> Tensor:
@@ -109,7 +109,7 @@ def _attend_packed(query: Tensor, key: Tensor, value: Tensor, queries: Segments,
 
 
 class AttentionPattern(ABC):
-    """A rule of attention for one forward pass."""
+    """The attention rule of one forward pass."""
 
     @abstractmethod
     def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
@@ -146,9 +146,9 @@ class SourceIsolated(AttentionPattern):
 
 @dataclass
 class Cache:
-    """Keys and values of every layer for pairs whose source is done and whose target changes.
+    """Keys and values of every layer for pairs with a fixed source and a changing target.
 
-    PackedBatch layout: source 1, target 1, source 2, target 2, ...
+    Packed layout: source 1, target 1, source 2, target 2, ...
     """
 
     layers: list[Tensor]
@@ -156,7 +156,7 @@ class Cache:
 
     def store(self, layer: int, rows: Tensor, keys_values: Tensor) -> None:
         """keys_values: (rows, 2, heads, size)"""
-        # The copy moves element by element: eight bytes at a time take a quarter of the time of half-precision numbers.
+        # The copy moves element by element: 8-byte elements take a quarter of the time of half-precision ones.
         _wide(self.layers[layer]).index_copy_(0, rows, _wide(keys_values))
 
 
@@ -166,7 +166,7 @@ class Prefill(AttentionPattern):
 
     sources: Segments
     rows: Tensor
-    """(tokens,) where each source token lies in the cache."""
+    """(tokens,) the cache row of each source token."""
     cache: Cache
 
     def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
@@ -181,7 +181,7 @@ class CachedSource(AttentionPattern):
     targets: Segments
     pairs: Segments
     rows: Tensor
-    """(tokens,) where each target token lies in the cache."""
+    """(tokens,) the cache row of each target token."""
     cache: Cache
 
     def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
@@ -190,25 +190,25 @@ class CachedSource(AttentionPattern):
 
 
 def _wide(tensor: Tensor) -> Tensor:
-    """The rows as (rows, anything), in the widest numbers that they can be seen as."""
+    """The rows as (rows, anything), viewed as int64 if their size allows it."""
     flat = tensor.flatten(1)
     return flat.view(torch.int64) if flat.shape[1] * flat.element_size() % 8 == 0 else flat
 
 
 ROUND = 16
-"""Segments go through SDPA in groups of lengths rounded up to a multiple of this."""
+"""Segments go through SDPA grouped by length, rounded up to a multiple of this."""
 SINGLE_QUERY = 4
-"""A single query is padded to so many rows. With fewer, some matrix libraries let a result depend on its batch."""
+"""A single query is padded to this many rows. With fewer, some matrix libraries' results depend on the batch."""
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """Packed attention through SDPA: one call for each pair of rounded lengths that occurs."""
+    """Packed attention through SDPA: one call per pair of rounded lengths."""
 
     groups: list[tuple[Tensor, Tensor, Tensor]]
     """(queries to take, keys to take, which keys are real): (B, Q), (B, K), (B, 1, 1, K)."""
     back: Tensor
-    """(tokens,) where each packed query's result lies among the groups' results end to end."""
+    """(tokens,) index of each packed query's result in the groups' concatenated results."""
 
     @classmethod
     def make(cls, queries: Segments, keys: Segments) -> "_Plan":
@@ -260,7 +260,7 @@ def _take(starts: np.ndarray, lengths: np.ndarray, size: int) -> np.ndarray:
 
 
 def to_device(array: np.ndarray, device: torch.device | str) -> Tensor:
-    """A host array on the device, without making the host wait for the device."""
+    """Copy a host array to the device without making the host wait for it."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     if torch.device(device).type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,7 +1,7 @@
 """The model as the decoding engine sees it: canvases in, hidden states and logits out.
 
-Nothing here knows a particular architecture, a language or a file format. `TranslationModel` and `TransformersModel`
-implement it; other masked models plug in by the same few methods.
+Nothing here depends on a particular architecture, language or file format. `TranslationModel` and `TransformersModel`
+implement it; other masked models plug in by implementing the same few methods.
 """
 
 from abc import ABC, abstractmethod
@@ -20,16 +20,16 @@ from anyorder.models.attention import QueryPositions, to_device
 
 @dataclass(frozen=True)
 class Canvas:
-    """One sequence to fill: some positions are masked, the others are given."""
+    """One sequence to fill: some positions are masked, the rest are given."""
 
     tokens: np.ndarray
-    """(T,) int64 ids; the model's mask token where a position is to be filled."""
+    """(T,) int64 ids; the model's mask token at positions to be filled."""
     source: np.ndarray | None = None
     """(S,) int64 ids that the canvas is conditioned on, for models that have a source."""
     task: str = ""
     """What the model is asked to do, such as the direction `de-en`."""
     key: int = 0
-    """Belongs to the sentence and the seed; random orders hash it."""
+    """Depends on the sentence and the seed; random orders hash it."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class CanvasBatch:
     packed: PackedBatch
     """The canvases end to end, with the model's delimiters around them."""
     starts: np.ndarray
-    """(B,) where the first position of each canvas lies in the packed tokens."""
+    """(B,) index of each canvas's first position in the packed tokens."""
     lengths: np.ndarray
-    """(B,) positions of each canvas."""
+    """(B,) number of positions in each canvas."""
     sources: PackedBatch | None = None
     """What each canvas is conditioned on."""
 
     def take(self, canvases: np.ndarray) -> "CanvasBatch":
-        """Some of the canvases, by number; a number may come several times."""
+        """A selection of the canvases, by index; indices may repeat."""
         packed = self.packed.take(canvases)
         offsets = self.starts - self.packed.starts
         return CanvasBatch(
@@ -58,7 +58,7 @@ class CanvasBatch:
 
 
 class Context(ABC):
-    """A batch of canvases that a model can be asked about again and again while they fill up.
+    """A batch of canvases that a model runs on repeatedly while they fill up.
 
     It may cache what does not change, such as the keys and values of the source.
     """
@@ -69,15 +69,15 @@ class Context(ABC):
 
     @abstractmethod
     def repeat(self, copies: int) -> "Context":
-        """Every canvas so many times, its copies side by side; what is cached is copied, not computed again."""
+        """Each canvas `copies` times, its copies adjacent; cached values are copied, not recomputed."""
 
     @abstractmethod
     def keep_first(self, count: int) -> None:
-        """From now on there are only the first `count` canvases. Nothing moves."""
+        """Drop all but the first `count` canvases, in place. Nothing moves."""
 
     @abstractmethod
     def select(self, canvases: np.ndarray) -> "Context":
-        """Only these canvases, by number."""
+        """Only these canvases, by index."""
 
 
 class Model(Protocol):
@@ -91,7 +91,7 @@ class Model(Protocol):
 
     @property
     def mask_token(self) -> int:
-        """The id that stands where a position is not filled."""
+        """The id at positions that are not filled yet."""
 
     @property
     def allowed_tokens(self) -> np.ndarray:
@@ -99,26 +99,26 @@ class Model(Protocol):
 
     @property
     def max_length(self) -> int:
-        """How many positions a canvas may have."""
+        """Maximum number of positions."""
 
     def pack(self, canvases: Sequence[Canvas]) -> CanvasBatch:
-        """Canvases as this model wants them."""
+        """Canvases in this model's format."""
 
     def context(self, batch: CanvasBatch) -> Context:
-        """Ready to be asked about these canvases."""
+        """A context for these canvases."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(queries, vocab_size) float32 scores of all tokens."""
 
     def to_tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-        """Ids as a reader sees them."""
+        """Ids as readable tokens."""
 
     def to_text(self, ids: Sequence[int] | np.ndarray, task: str) -> str:
-        """A finished canvas as a reader expects it."""
+        """A finished canvas as readable text."""
 
 
 class SavedModel(Model, Protocol):
-    """A model that lies in a folder, with its learned orders beside it."""
+    """A model stored in a folder, along with its learned orders."""
 
     @property
     def path(self) -> Path | None:
@@ -126,26 +126,26 @@ class SavedModel(Model, Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in records."""
+        """Its name in records."""
 
     @property
     def hidden_size(self) -> int:
-        """Of the hidden states that an order may look at."""
+        """Size of the hidden states an order may use."""
 
     @property
     def vocabulary_fingerprint(self) -> str:
-        """Differs between vocabularies: an order that was learned with one does not fit another."""
+        """Identifies the vocabulary: an order learned with one does not fit another."""
 
 
 class AllowedTokens:
-    """The tokens that may be filled in. Where the others are the first ids of the vocabulary, restricting is a view."""
+    """The tokens that may be filled in. If all other ids come before them, restricting is just a view."""
 
     def __init__(self, allowed: np.ndarray, device: torch.device):
         """allowed: (vocab_size,) bool"""
         self.first = int(np.argmax(allowed)) if allowed[int(np.argmax(allowed)) :].all() else 0
-        """Smaller ids are not allowed; 0 where `blocked` says it."""
+        """Ids below this are not allowed; 0 if `blocked` is used instead."""
         self.blocked: Tensor | None = None if allowed[self.first :].all() else to_device(~allowed, device)
-        """(vocab_size,) bool, where the ids that are not allowed are not the first ones."""
+        """(vocab_size,) bool: which ids are not allowed; None if `first` says it all."""
 
     def restrict(self, logits: Tensor) -> Tensor:
         """(N, vocab_size) to (N, vocab_size - first), -inf where a token may not be filled in."""
@@ -158,13 +158,13 @@ class AllowedTokens:
 
 
 def restrict(logits: Tensor, first: int, blocked: Tensor | None) -> Tensor:
-    """`AllowedTokens.restrict` as a function that compiles."""
+    """`AllowedTokens.restrict` as a compilable function."""
     allowed = logits[:, first:]
     return allowed if blocked is None else allowed.masked_fill(blocked[first:], -torch.inf)
 
 
 def log_total(logits: Tensor) -> Tensor:
-    """(N, vocab_size) to (N,) the logarithm of the denominator of each row's softmax."""
+    """(N, vocab_size) to (N,): the log of each row's softmax denominator."""
     return _not_alone(logits).logsumexp(-1)[: len(logits)]
 
 
@@ -174,5 +174,5 @@ def row_sums(values: Tensor) -> Tensor:
 
 
 def _not_alone(values: Tensor) -> Tensor:
-    """A single row twice: on the CPU, threads share the sum of a long one, but not the sums of several."""
+    """Duplicate a single row: on the CPU, threads split the sum of one long row, but not of several."""
     return values.expand(2, -1) if values.device.type == "cpu" and len(values) == 1 else values

@@ -1,15 +1,15 @@
-"""Block-causal models: what is computed for a block is kept for as long as it is right.
+"""Block-causal models: what is computed for a block is cached as long as it is valid.
 
-A position sees its own block and the blocks before it. So the keys, values and outputs of a block follow from the
-tokens up to its end and from nothing else, and they hold as long as these tokens stand. Each question runs the blocks
-from the first in which a token has changed to the last that is asked about. This is right for every order, schedule and
-revision. It is fast if blocks are filled from left to right: then a step runs the block that is being filled.
+A position sees its own block and the blocks before it. So the keys, values and outputs of a block depend only on the
+tokens up to its end, and they stay valid until one of these tokens changes. Each call to `hidden` runs the blocks from
+the first with a changed token to the last that is needed. This is correct for every order, schedule and revision. It is
+fast if blocks are filled from left to right: then each step runs only the block that is being filled.
 
-Nothing here knows an order or a schedule: what changed is seen in the tokens. The host looks at the device once a
-question, to learn from where to where each sequence must run.
+Nothing here depends on the order or the schedule: changes are detected by comparing tokens. The host waits for the
+device once per call, to learn which part of each sequence must run.
 
-On the CPU sequences run in tiles that always lie at the same positions and see equally many keys. So a result is the
-same, bit by bit, whether the blocks before it were kept or computed again.
+On the CPU, sequences run in tiles that are always at the same positions and see the same number of keys. So a result is
+the same, bit for bit, whether the blocks before it were cached or recomputed.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from anyorder.models.adapter import TransformersModel
 
 _UNKNOWN = -1
-"""Stands where nothing is kept. No token has this id."""
+"""Marks positions where nothing is cached. No token has this id."""
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,21 @@ class _Run:
     """Sequences that go through the network together."""
 
     members: np.ndarray
-    """(B,) their numbers."""
+    """(B,) their indices."""
     starts: np.ndarray
-    """(B,) the first position of each that runs."""
+    """(B,) the first position that runs in each."""
     stops: np.ndarray
-    """(B,) where each stops."""
+    """(B,) the position after the last one that runs in each."""
     width: int
-    """Positions of a sequence that run, padded."""
+    """Number of positions that run in each sequence, with padding."""
     seen: int
-    """Positions of a sequence up to the last one that runs, padded."""
+    """Number of positions up to the last one that runs in each sequence, with padding."""
 
 
 class BlockCausalContext(Context):
-    """Sequences of which everything is kept that was computed and is still right.
+    """Sequences with a cache of everything computed that is still valid.
 
-    Kept tensors have one row more than there are tokens, the first: what is computed for padding is written there.
+    Cached tensors have one more row than there are tokens. It comes first; results for padding are written there.
     """
 
     def __init__(self, model: "TransformersModel", sizes: np.ndarray):
@@ -61,13 +61,13 @@ class BlockCausalContext(Context):
         self._model, self._sizes, self._block = model, sizes, model.block_size
         device, count = model.device, int(sizes.sum())
         self._tile = lcm(self._block, ROUND_CPU) if _runs_in_tiles(device) else self._block
-        """Sequences run from and to multiples of this."""
+        """Runs start and stop at multiples of this."""
         owner, positions = np.repeat(np.arange(len(sizes)), sizes), ranges(np.zeros_like(sizes), sizes)
         self._owner, self._positions = to_device(owner, device), to_device(positions, device)
-        """(packed tokens,) the sequence that each belongs to, and where in it each stands."""
+        """(packed tokens,) the sequence that each belongs to, and its position there."""
         self._predicted_by = to_device(predicted_by(sizes, model.is_shifted), device)
         self._known = torch.full((count,), _UNKNOWN, device=device)
-        """(packed tokens,) the tokens from which what is kept was computed."""
+        """(packed tokens,) the tokens from which the cached values were computed."""
         self._outputs = torch.empty(count + 1, model.hidden_size, dtype=model.network.dtype, device=device)
         self._cache = Cache([])
 
@@ -80,7 +80,7 @@ class BlockCausalContext(Context):
         return self._outputs[asked + 1]
 
     def _missing(self, tokens: Tensor, asked: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """(B,) and (B,): from where to where each sequence must run."""
+        """(B,) and (B,): where to start and stop in each sequence."""
         behind = len(tokens) + self._tile
         changed = torch.where(tokens != self._known, self._positions, behind)
         nowhere = tokens.new_full((len(self._sizes),), -1)
@@ -91,7 +91,7 @@ class BlockCausalContext(Context):
         return np.minimum(first * self._tile, stops), stops
 
     def _tiles(self, starts: np.ndarray, stops: np.ndarray) -> Iterator[_Run]:
-        """One tile after the other, each for all sequences that need it: its shape depends on its place alone."""
+        """Tile by tile, each for all sequences that need it: its shape depends only on its position."""
         for start in range(int(starts.min()), int(stops.max()), self._tile):
             members = np.flatnonzero((starts <= start) & (start < stops))
             if len(members):
@@ -100,7 +100,7 @@ class BlockCausalContext(Context):
                 yield _Run(members, first, np.minimum(stop, stops[members]), self._tile, stop)
 
     def _groups(self, starts: np.ndarray, stops: np.ndarray) -> Iterator[_Run]:
-        """Sequences together whose padded lengths agree."""
+        """Group sequences with the same padded lengths."""
         widths, seen = round_up(stops - starts, ROUND_CPU), round_up(stops, ROUND_CUDA)
         shapes, group_of = np.unique(np.stack([widths, seen]), axis=1, return_inverse=True)
         for group, (width, keys) in enumerate(shapes.T.tolist()):
@@ -109,7 +109,7 @@ class BlockCausalContext(Context):
                 yield _Run(members, starts[members], stops[members], width, keys)
 
     def _compute(self, tokens: Tensor, run: _Run) -> None:
-        """Run sequences through the network and keep the results. tokens: (packed tokens,)"""
+        """Run sequences through the network; cache the results. tokens: (packed tokens,)"""
         device, stop = self._model.device, run.stops[:, None]
         rows = starts_of(self._sizes)[run.members, None]
         query, key = run.starts[:, None] + np.arange(run.width), np.arange(run.seen)
@@ -131,7 +131,7 @@ class BlockCausalContext(Context):
         self._outputs.index_copy_(0, kept.written, states.flatten(0, 1))
 
     def _remember(self, tokens: Tensor, starts: np.ndarray, stops: np.ndarray) -> None:
-        """From which tokens everything is computed now. What lies behind a block that has changed is lost."""
+        """Record the tokens that the cache is based on. What comes after a changed block is invalidated."""
         starts = np.where(starts < stops, starts, self._sizes)
         start, stop = (to_device(one, tokens.device)[self._owner] for one in (starts, stops))
         now = torch.where(self._positions < stop, tokens, _UNKNOWN)
@@ -160,20 +160,20 @@ class BlockCausalContext(Context):
 
 
 def _runs_in_tiles(device: torch.device) -> bool:
-    """Many small runs, so that results agree bit by bit. On CUDA they do not, and few and large runs are faster."""
+    """Many small runs, so that results agree bit for bit. On CUDA they do not; fewer, larger runs are faster."""
     return device.type == "cpu"
 
 
 class _KeptKeysValues:
-    """What Transformers takes for a cache: new keys and values go to their rows, and all that are seen come back."""
+    """Passed to Transformers as a cache: stores new keys and values in their rows, and returns all visible ones."""
 
     def __init__(self, cache: Cache, rows: int, written: Tensor, seen: Tensor):
-        """rows: of the cache; written: (B * Q,) the rows of the queries; seen: (B, K) those of the keys."""
+        """rows: size of the cache; written: (B * Q,) rows of the queries; seen: (B, K) rows of the keys."""
         self._cache, self._rows = cache, rows
         self.written, self._seen = written, seen
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
-        """keys, values: (B, heads, Q, size) of the queries; those of all that is seen are returned."""
+        """keys, values: (B, heads, Q, size) of the queries; returns those of all visible positions."""
         new = torch.stack([keys.transpose(1, 2), values.transpose(1, 2)], 2).flatten(0, 1)  # (B * Q, 2, heads, size)
         if layer == len(self._cache.layers):
             self._cache.layers.append(new.new_zeros(self._rows, *new.shape[1:]))
@@ -182,5 +182,5 @@ class _KeptKeysValues:
         return seen[:, :, 0].transpose(1, 2), seen[:, :, 1].transpose(1, 2)
 
     def get_seq_length(self, layer: int = 0) -> int:
-        """Positions are always given, so nothing is counted from here."""
+        """Positions are always given, so none are derived from this."""
         return 0

@@ -1,8 +1,8 @@
-"""Contexts of the translation model: sources that can be asked again and again about targets that fill up.
+"""Contexts of the translation model: sources, and targets that fill up over repeated calls.
 
-Where the source does not attend to the target its keys and values are computed once and kept; otherwise every question
-runs the whole pair. With schedules known in advance, canvases leave from the end of the batch, so that what stays is
-always a prefix and nothing moves.
+If the source does not attend to the target, its keys and values are computed once and cached; otherwise every call runs
+the whole pair. With schedules known in advance, canvases are dropped from the end of the batch, so that the remaining
+ones are always a prefix and nothing moves.
 """
 
 from typing import TYPE_CHECKING
@@ -58,7 +58,7 @@ class PairContext(Context):
 
 
 class CachedSourceContext(PairContext):
-    """Keys and values of the source are computed once; each question runs the target only."""
+    """Keys and values of the source are computed once; each call runs only the target."""
 
     def __init__(self, model: "TranslationModel", sources: PackedBatch, targets: PackedBatch, prefill: bool = True):
         super().__init__(model, sources, targets)
@@ -106,7 +106,7 @@ class CachedSourceContext(PairContext):
 
 
 class FullPairContext(PairContext):
-    """XLM's attention: the source sees the target, so every question runs both."""
+    """XLM's attention: the source sees the target, so every call runs both."""
 
     def __init__(self, model: "TranslationModel", sources: PackedBatch, targets: PackedBatch):
         super().__init__(model, sources, targets)

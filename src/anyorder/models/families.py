@@ -1,7 +1,7 @@
 """The families of Transformers models that can be decoded: native class, output layers, conventions.
 
-A repository that comes with model code of its own is read by renaming or rearranging its weights into a native class;
-its code is never run.
+A repository with its own model code is loaded by renaming or rearranging its weights to fit a native class; its code is
+never run.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,39 +19,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Family:
-    """What is known of the models with one `model_type`."""
+    """Properties of the models with one `model_type`."""
 
     class_name: str
     """The class in Transformers."""
     head: tuple[str, ...] = ("lm_head",)
-    """Its modules that turn the last hidden states into logits, one after the other."""
+    """The modules that turn the last hidden states into logits, in order."""
     is_language_model: bool = False
     """Whether it generates texts that may end early: end-of-sequence tokens may then be filled in."""
     is_shifted: bool = False
-    """Whether position i is predicted by the output at i - 1, as in models that were autoregressive once.
+    """Whether position i is predicted by the output at i - 1, as in models that started out autoregressive.
     `logits_shift` (0 or 1) in config.json takes precedence."""
     block_size: int | None = None
-    """Block-causal attention: a position sees its own block of so many positions and those before it, as in SDAR. None
-    where every position sees all. In language models `block_size` in config.json takes precedence."""
+    """Block-causal attention: a position sees its own block of this many positions and all earlier blocks, as in SDAR.
+    None if every position sees all. In language models `block_size` in config.json takes precedence."""
     block_key: str = "block_size"
-    """What config.json calls it."""
+    """The name of `block_size` in config.json."""
     positions_after_padding: bool = False
-    """Whether positions are counted from the number of the padding token, as in RoBERTa."""
+    """Whether position ids start right after the padding token's id, as in RoBERTa."""
     has_spaces: bool = True
-    """False where tokens are written without spaces between them, as in proteins."""
+    """False if tokens are written without spaces between them, as in proteins."""
     tokenizer_class: str = "AutoTokenizer"
     tokenizer_name: str | None = None
-    """The model on the hub whose tokenizer it uses, where checkpoints come without one."""
+    """The model on the hub whose tokenizer it uses, if checkpoints come without one."""
     mask_token: int | None = None
-    """The id of the mask, where neither the tokenizer nor config.json names it."""
+    """The mask token's id, if neither the tokenizer nor config.json names it."""
     appends_mask: bool = False
-    """Whether the mask is the first id behind the vocabulary, where nothing else names it."""
+    """Whether the mask is the first id after the vocabulary, if nothing else names it."""
     renames: Mapping[str, str] = field(default_factory=dict)
-    """Patterns of weight names, and what replaces them."""
+    """Regular expressions for weight names, and their replacements."""
     converts: "Callable[[Mapping[str, Tensor], Record], dict[str, Tensor]] | None" = None
-    """From the checkpoint's weights to those of the native class, where renaming is not enough."""
+    """Converts the checkpoint's weights to those of the native class, if renaming is not enough."""
     native_config: Callable[[Record], dict[str, Any]] = same_config
-    """From config.json to the settings of the native class."""
+    """Converts config.json to the settings of the native class."""
 
 
 _LLADA_LAYERS = {
@@ -185,17 +185,17 @@ FAMILIES: dict[str, Family] = {
         native_config=dit_config,
     ),
 }
-"""By `model_type` in config.json. Llama, GPT-2 and Qwen2 are shifted by default because those that were made undirected
-(DiffuLLaMA, DiffuGPT, Dream) are; Qwen3 is not, and neither are dLLM's conversions of these (`a2d-...`)."""
+"""By `model_type` in config.json. Llama, GPT-2 and Qwen2 are shifted by default because their undirected descendants
+(DiffuLLaMA, DiffuGPT, Dream) are; Qwen3 is not, and neither are dLLM's conversions of these models (`a2d-...`)."""
 
 END_TOKENS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>")
-"""Tokens that end a turn of a dialog, besides the end-of-sequence token."""
+"""Tokens that end a dialog turn, besides the end-of-sequence token."""
 
 
 def family_of(record: Record) -> Family:
-    """The family of a model by its config.json."""
+    """A model's family, from its config.json."""
     kind = record.text("model_type", default="")
-    if kind == "llada" and "num_experts" in record:  # as the checkpoints of LLaDA-MoE on the hub call themselves
+    if kind == "llada" and "num_experts" in record:  # LLaDA-MoE's checkpoints on the hub use this type
         kind = "lladamoe"
     if kind in ("anyorder", "xlm"):
         raise InputError(f"{record.where}: is a translation model, which is for translate, not for filling masks")

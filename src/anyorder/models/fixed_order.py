@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from anyorder.models.transformer import rowwise_linear
 
 ROWS = 16
-"""Experts see multiples of so many rows: elementwise kernels treat the last few numbers of a tensor differently."""
+"""Experts see multiples of this many rows: elementwise kernels handle the last few elements of a tensor differently."""
 
 
 def sum_in_fixed_order(network: nn.Module) -> None:
-    """Linear layers, experts and their routers become those of this module, weights untouched."""
+    """Turn linear layers, experts and routers into this module's, with the same weights."""
     from transformers.pytorch_utils import Conv1D
 
     output = network.get_output_embeddings()  # type: ignore[operator]
@@ -57,7 +57,7 @@ class _RowwiseConv1D(nn.Module):
 
 
 class _RowwiseExperts(nn.Module):
-    """Gated feed-forward layers, of which each token takes some."""
+    """Gated feed-forward layers; each token uses some of them."""
 
     gate_up_proj: Tensor
     """(experts, 2 * intermediate_size, hidden_size)"""
@@ -66,7 +66,7 @@ class _RowwiseExperts(nn.Module):
     act_fn: Any
 
     def forward(self, states: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
-        """states: (tokens, hidden_size); experts, shares: (tokens, k) which experts a token takes, and how much."""
+        """states: (tokens, hidden_size); experts, shares: (tokens, k) each token's experts and their weights."""
         if not _is_exact(states):
             return super().forward(states, experts, shares)  # type: ignore[misc]
         total = torch.zeros_like(states)
@@ -80,7 +80,7 @@ class _RowwiseExperts(nn.Module):
 
 
 class _RowwiseRouter(nn.Module):
-    """Scores experts by one matrix, which is multiplied inside `forward`."""
+    """Scores experts with a matrix product inside `forward`."""
 
     def forward(self, states: Tensor) -> Any:
         if not _is_exact(states):
@@ -90,14 +90,14 @@ class _RowwiseRouter(nn.Module):
 
 
 class _RowwiseProducts(torch.overrides.TorchFunctionMode):
-    """Inside, `F.linear` sums in a fixed order."""
+    """Makes `F.linear` sum in a fixed order."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _rowwise(*args) if function is F.linear else function(*args, **(kwargs or {}))
 
 
 def _is_exact(states: Tensor) -> bool:
-    """Whether results are promised bit by bit: in single precision on the CPU."""
+    """Whether results are bitwise reproducible: single precision on the CPU."""
     return states.device.type == "cpu" and states.dtype == torch.float32
 
 

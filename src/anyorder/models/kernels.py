@@ -1,8 +1,8 @@
-"""Two Triton kernels for decoding on CUDA in half precision, where sentences are short and libraries expect long ones.
+"""Two Triton kernels for half-precision decoding on CUDA: sentences are short, but libraries expect long ones.
 
-The usual attention kernels work on blocks of 128 queries; a target has about twenty, and five sixths of the work is
-wasted. Adding and normalizing in one pass reads and writes a third less. Neither has a gradient: training uses the
-libraries' own. So does decoding where Triton is missing (it comes with torch for CUDA on Linux).
+The usual attention kernels work on blocks of 128 queries; a target has about twenty, so five sixths of the work is
+wasted. Fusing addition and normalization into one pass reads and writes a third less. Neither kernel has a gradient:
+training uses the libraries' own, and so does decoding without Triton (it comes with torch for CUDA on Linux).
 """
 
 from functools import cache
@@ -14,7 +14,7 @@ from torch import Tensor
 MAX_LENGTH = 256
 """Segments up to this length are short enough for the attention kernel."""
 HEAD_SIZES = (16, 32, 64, 128)
-"""Head sizes that it supports."""
+"""Head sizes that the attention kernel supports."""
 
 
 @cache
@@ -51,7 +51,7 @@ def attend_short(
         query, keys_values, out, query_cu_seqlens, key_cu_seqlens,
         query.stride(0), query.stride(1), keys_values.stride(0), keys_values.stride(1), keys_values.stride(2),
         out.stride(0), out.stride(1),
-        SCALE=size**-0.5 * 1.4426950408889634,  # exponentials are powers of two there
+        SCALE=size**-0.5 * 1.4426950408889634,  # log2(e): the kernel uses exp2
         SIZE=size, BLOCK_Q=block_q, BLOCK_K=block_k, num_warps=2 if block_q <= 32 else 4,
     )  # fmt: skip
     return out
@@ -72,5 +72,5 @@ def add_norm(states: Tensor, change: Tensor, weight: Tensor, bias: Tensor, epsil
 
 
 def _power(number: int) -> int:
-    """The smallest power of two that is not smaller."""
+    """The smallest power of two >= `number`."""
     return 1 << max(0, number - 1).bit_length()

@@ -1,4 +1,4 @@
-"""How long will the target be: a small network on the encoded source, and the paper's table of counts."""
+"""Target length prediction: a small network on the encoded source, and the paper's table of counts."""
 
 from dataclasses import dataclass
 
@@ -17,8 +17,8 @@ REACH = 64
 class LengthPredictor(nn.Module):
     """A distribution over target length minus source length, both in subwords.
 
-    It reads the mean state of the source encoded by itself, below the last layer, and sends no gradient back: the
-    translation model is the same with it and without it.
+    Its input is the mean state of the source, encoded alone, below the last layer. No gradient flows back: the
+    translation model is the same with and without it.
     """
 
     def __init__(self, width: int, positions: int, languages: int):
@@ -37,7 +37,7 @@ class LengthPredictor(nn.Module):
 
 
 def pool(states: Tensor, sentence: Tensor, sentences: int, counts: Tensor | None = None) -> Tensor:
-    """Mean over the tokens of each sentence that count. states: (tokens, width); sentence, counts (bool): (tokens,)"""
+    """Mean over the counted tokens of each sentence. states: (tokens, width); sentence, counts (bool): (tokens,)"""
     weights = torch.ones_like(states[:, 0], dtype=torch.float32) if counts is None else counts.float()
     states = states.float() * weights[:, None]
     total = states.new_zeros(sentences, states.shape[-1]).index_add_(0, sentence, states)
@@ -46,7 +46,7 @@ def pool(states: Tensor, sentence: Tensor, sentences: int, counts: Tensor | None
 
 
 def offset_class(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The class of a pair of lengths among the predictor's outputs."""
+    """The predictor's output class for a pair of lengths."""
     return np.clip(target - source, -REACH, REACH) + REACH
 
 
@@ -63,7 +63,7 @@ def likely_lengths(scores: np.ndarray, source: np.ndarray, count: int, longest: 
 
 @dataclass(frozen=True)
 class LengthTable:
-    """The paper's way: the target lengths seen most often for a source length in training."""
+    """The paper's method: the most common target lengths per source length in training."""
 
     seen: dict[str, dict[int, list[int]]]
     """By direction and source length: target lengths, most frequent first."""
@@ -72,7 +72,7 @@ class LengthTable:
 
     @classmethod
     def count(cls, lengths: dict[str, tuple[np.ndarray, np.ndarray]]) -> "LengthTable":
-        """From the source and target lengths of all training pairs of each direction."""
+        """Count the source and target lengths of all training pairs per direction."""
         seen: dict[str, dict[int, list[int]]] = {}
         for direction, (source, target) in lengths.items():
             pairs, counts = np.unique(np.stack([source, target]), axis=1, return_counts=True)
@@ -85,7 +85,7 @@ class LengthTable:
         return cls(seen)
 
     def candidates(self, direction: str, source: int, count: int) -> list[int]:
-        """Falls back on the nearest source length that was seen, shifted."""
+        """Falls back to the nearest source length that was seen, shifted."""
         rows = self.seen.get(direction)
         if not rows:
             raise InputError(f"the model's table of lengths is empty for {direction}: use length predicted or gold")

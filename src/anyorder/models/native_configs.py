@@ -1,6 +1,6 @@
 """Settings of other projects' checkpoints as those of native Transformers classes. No torch here.
 
-What a native class cannot compute is refused with the name of the setting.
+Settings that a native class does not support are rejected; the error names the setting.
 """
 
 import json
@@ -13,7 +13,7 @@ _IDS = ("mask_token_id", "eos_token_id", "pad_token_id")
 
 
 def same_config(record: Record) -> dict[str, Any]:
-    """The settings of a checkpoint whose class differs from a native one in its name and its attention only."""
+    """The settings of a checkpoint whose class differs from a native one only in its name and its attention."""
     return {key: value for key, value in record.values.items() if key not in _NOT_SETTINGS}
 
 
@@ -105,7 +105,7 @@ def _ids(record: Record) -> dict[str, Any]:
 
 
 def _expect(record: Record, expected: dict[str, Any], name: str) -> None:
-    """An `InputError` for settings that differ; those that are missing or null do not."""
+    """Raise `InputError` for settings that differ; missing and null ones are fine."""
     for key, value in expected.items():
         if record.values.get(key) not in (value, None):
             raise record.error(key, f"{json.dumps(record.values[key])}, expected {json.dumps(value)} as in {name}")

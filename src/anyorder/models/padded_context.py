@@ -1,7 +1,7 @@
-"""Sequences of a Transformers model, padded on the right; those of one padded length run together.
+"""Right-padded sequences of a Transformers model; those of the same padded length run together.
 
-Sequences that need no padding run apart, without an attention mask. On the CPU a sequence's result does not depend on
-its batch: its padded length and whether it has a mask depend on the sequence alone.
+Sequences that need no padding run separately, without an attention mask. On the CPU a sequence's result does not depend
+on its batch: its padded length and whether it has a mask depend on the sequence alone.
 """
 
 from typing import TYPE_CHECKING
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from anyorder.models.adapter import TransformersModel
 
 ROUND_CPU, ROUND_CUDA = 16, 64
-"""Padded lengths are multiples of this. Elementwise kernels treat the last few numbers of a tensor differently; with
-multiples of 16 rows there are none on the CPU. On CUDA few and large batches are faster."""
+"""Padded lengths are multiples of this. Elementwise kernels handle the last few elements of a tensor differently; with
+multiples of 16 rows there is no such remainder on the CPU. On CUDA, fewer and larger batches are faster."""
 
 
 class PaddedContext(Context):
-    """Sequences that run as a whole each time they are asked about, in groups of one padded length."""
+    """Sequences that are run in full on every call, grouped by padded length."""
 
     def __init__(self, model: "TransformersModel", sizes: np.ndarray):
-        """sizes: (B,) tokens of each sequence, delimiters included."""
+        """sizes: (B,) length of each sequence, delimiters included."""
         self._model = model
         self._plan(sizes)
 
     def _plan(self, sizes: np.ndarray) -> None:
-        """Which sequences run together, and where their outputs lie."""
+        """Group the sequences, and locate the output of each token."""
         model, device = self._model, self._model.device
         self._sizes = sizes
         self._groups: list[tuple[Tensor, Tensor, Tensor | None]] = []
-        """Of each group, which packed tokens (B, L), which of them are real (B, L), and the attention mask."""
+        """Per group: indices of its packed tokens (B, L), which of them are real (B, L), and the attention mask."""
         starts = starts_of(sizes)
         padded = np.minimum(round_up(sizes, rounding(device)), model.max_positions)
         groups = 2 * padded + (sizes < padded)
@@ -51,7 +51,7 @@ class PaddedContext(Context):
             row_of[take[real]] = done + np.flatnonzero(real)
             done += real.size
         self._row_of = to_device(row_of[predicted_by(sizes, model.is_shifted)], device)
-        """(packed tokens,) where the output that predicts each lies among those of all groups."""
+        """(packed tokens,) for each token, the index of the output that predicts it, among those of all groups."""
 
     def hidden(self, tokens: Tensor, at: QueryPositions) -> Tensor:
         body = self._model.network.base_model
@@ -74,7 +74,7 @@ class PaddedContext(Context):
 
 
 def predicted_by(sizes: np.ndarray, is_shifted: bool) -> np.ndarray:
-    """(packed tokens,) the token whose output predicts each one. sizes: (B,) tokens of each sequence"""
+    """(packed tokens,) the token whose output predicts each one. sizes: (B,) length of each sequence"""
     rows = np.arange(int(sizes.sum()))
     if is_shifted:  # the first token has no output before it and is predicted by its own
         rows -= 1
@@ -83,7 +83,7 @@ def predicted_by(sizes: np.ndarray, is_shifted: bool) -> np.ndarray:
 
 
 def rounding(device: torch.device) -> int:
-    """What padded lengths are multiples of."""
+    """Padded lengths are multiples of this."""
     return ROUND_CUDA if device.type == "cuda" else ROUND_CPU
 
 

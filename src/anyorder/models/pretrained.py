@@ -1,4 +1,4 @@
-"""Masked models of Transformers on disk and on the hub. Their code is never run, and nothing is ever unpickled."""
+"""Masked Transformers models on disk and on the hub. Their code is never run, and nothing is ever unpickled."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ _OUTPUT_BIAS = "lm_head.bias"
 
 
 def is_transformers(name: str | Path) -> bool:
-    """Whether a model's name says that it is one of Transformers, or its folder holds one."""
+    """Whether a name or a folder's contents denote a Transformers model."""
     if str(name).startswith(PREFIX):
         return True
     file = local_folder(name) / CONFIG
@@ -34,7 +34,7 @@ def is_transformers(name: str | Path) -> bool:
 def load_transformers(
     name: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
 ) -> TransformersModel:
-    """A masked model from a folder or by its id on the hub, with or without `hf:` before it."""
+    """A masked model from a folder or by its hub id, with or without the `hf:` prefix."""
     folder = _find(str(name).removeprefix(PREFIX))
     verify(folder, CONFIG, WEIGHTS, "tokenizer.json")
     record = read_record(folder / CONFIG)
@@ -49,7 +49,7 @@ def load_transformers(
 
 
 def _block_size(record: Record, family: Family) -> int | None:
-    has_blocks = record.boolean("cross_attn", default=True)  # BD3-LM is first trained without
+    has_blocks = record.boolean("cross_attn", default=True)  # BD3-LM is first trained without blocks
     if not (family.is_language_model and has_blocks):
         return None
     return record.integer(family.block_key, at_least=1) if family.block_key in record else family.block_size
@@ -68,19 +68,19 @@ def _load_tokenizer(folder: Path, family: Family) -> Any:
     if not any(file for name in ("tokenizer.json", "vocab.json", *_VOCABULARIES) for file in folder.glob(name)):
         folder = _fetch_tokenizer(folder, family.tokenizer_name)
     named = read_record(folder / _TOKENIZER) if (folder / _TOKENIZER).exists() else Record("", {})
-    # Transformers replaces a generic tokenizer with the usual one of some model types.
+    # For some model types, Transformers replaces a generic tokenizer with the usual one of that type.
     is_generic = named.text("tokenizer_class", default="") in ("PreTrainedTokenizerFast", "TokenizersBackend")
     class_name = "PreTrainedTokenizerFast" if is_generic else family.tokenizer_class
     options = {"trust_remote_code": False} if class_name == "AutoTokenizer" else {}
     with _as_input_error(f"{folder}: its tokenizer cannot be read"):
         tokenizer_class = getattr(import_transformers(), class_name)
         tokenizer = tokenizer_class.from_pretrained(folder, local_files_only=True, **options)
-    tokenizer.model_max_length = int(1e30)  # what is too long is said here
+    tokenizer.model_max_length = int(1e30)  # this package does its own length checks
     return tokenizer
 
 
 def _fetch_tokenizer(folder: Path, name: str | None) -> Path:
-    """The folder of the tokenizer of a model that comes without one. name: of a model on the hub that has it"""
+    """The tokenizer folder for a model that comes without one. name: a model on the hub that has it"""
     from huggingface_hub import snapshot_download
 
     if name is None:
@@ -104,7 +104,7 @@ def _mask_token(folder: Path, tokenizer: Any, config: Any, family: Family) -> in
     for token in [*named, known if family.appends_mask else None]:
         if isinstance(token, int) and 0 <= token < min(known, room):
             return token
-        if token == known < room:  # the model knows one token more than its tokenizer
+        if token == known < room:  # the model has one more token than its tokenizer
             tokenizer.add_special_tokens({"mask_token": "<|mask|>"})
             return token
     raise InputError(f"{folder}: is not a masked model: neither its tokenizer nor its {CONFIG} has a mask token")
@@ -131,7 +131,7 @@ def _load_network(folder: Path, config: Any, record: Record, family: Family, dty
         )
     if missing := sorted(loaded["missing_keys"]):
         raise InputError(f"{folder}: is not a {family.class_name}: its weights lack {missing[0]}")
-    if output_bias is not None:  # the native class has none, but it is a plain linear layer
+    if output_bias is not None:  # the native class has no bias here, but the layer is a plain linear one
         network.get_output_embeddings().bias = torch.nn.Parameter(output_bias.to(dtype))
     for name, weight in network.named_parameters():
         if not bool(torch.isfinite(weight).all()):
@@ -153,7 +153,7 @@ def _converted_weights(folder: Path, record: Record, family: Family) -> dict[str
 
 
 def import_transformers() -> Any:
-    """The package; an `InputError` says how to install it."""
+    """The package, or an error saying how to install it."""
     try:
         import transformers
     except ImportError:
@@ -175,7 +175,7 @@ def _as_input_error(message: str) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No warnings and no progress bars of Transformers."""
+    """Silence Transformers' warnings and progress bars."""
     logging = import_transformers().utils.logging
     verbosity, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -1,6 +1,6 @@
 """Models on disk and on the hub: config.json, model.safetensors, tokenizer.json. Nothing is ever unpickled.
 
-`int8` storage keeps a scale for every 64 weights of a row; loading gives float32 back, the same on every machine.
+`int8` storage keeps one scale per 64 weights of a row; loading restores float32, identically on every machine.
 """
 
 import json
@@ -29,7 +29,7 @@ LENGTHS = "lengths.json"
 STORAGE = ("float32", "bfloat16", "int8")
 GROUP = 64
 BUNDLED = Path(str(files("anyorder") / "bundled"))
-"""The models that come with this package, each in a folder of its name."""
+"""The models that come with this package, each in a folder named after it."""
 
 
 def load(name: str | Path) -> TranslationModel:
@@ -71,7 +71,7 @@ def _load(folder: Path) -> TranslationModel:
 
 
 def _length_table(file: Path) -> LengthTable:
-    """By direction and source length: target lengths. All of them are whole numbers from 1."""
+    """Target lengths by direction and source length. All are integers of at least 1."""
     seen: dict[str, dict[int, list[int]]] = {}
     record = read_record(file)
     for direction in record:
@@ -91,7 +91,7 @@ def _is_length(value: object) -> bool:
 
 
 def save(model: TranslationModel, folder: Path, storage: str = "float32") -> None:
-    """Write a model; a folder that holds one already is replaced as a whole."""
+    """Write a model; an existing model folder is replaced as a whole."""
     if storage not in STORAGE:
         raise unknown("storage", storage, STORAGE)
     config = {"model_type": "anyorder", "vocabulary": model.vocabulary.fingerprint, **asdict(model.config)}
@@ -116,7 +116,7 @@ def find(name: str | Path) -> Path:
 
 
 def local_folder(name: str | Path) -> Path:
-    """The folder of that name, or that of the model which comes with this package."""
+    """The folder with that name, or that of the bundled model with that name."""
     path = Path(name)
     return BUNDLED / path if (BUNDLED / path / CONFIG).exists() and not (path / CONFIG).exists() else path
 
@@ -127,7 +127,7 @@ def bundled_models() -> list[str]:
 
 
 def check_model_folder(folder: Path) -> Path:
-    """An `InputError` for a folder that holds no model."""
+    """Raise `InputError` if a folder holds no model."""
     if not (folder / CONFIG).exists():
         if (folder / "model" / CONFIG).exists():
             raise InputError(f"{folder}: is the folder of a run; its model is {folder / 'model'}")
@@ -136,13 +136,13 @@ def check_model_folder(folder: Path) -> Path:
 
 
 def fetch(name: str, vocabularies: Sequence[str] = ("merges.txt",)) -> Path:
-    """The folder in the hub's cache that holds a model of that id. vocabularies: files to take besides JSON."""
+    """The folder in the hub cache with the model of that id. vocabularies: files to fetch besides JSON."""
     from huggingface_hub import snapshot_download
 
-    patterns = ["*.json", "*.safetensors", *vocabularies]  # `*` reaches into folders: learned orders come along
+    patterns = ["*.json", "*.safetensors", *vocabularies]  # `*` matches in subfolders: includes learned orders
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
-    except Exception as error:  # the hub client raises its own, the network's and the file system's errors
+    except Exception as error:  # the hub client raises its own errors, network errors and file system errors
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"{name}: there is no such folder, and it could not be fetched from the hub ({reason})"
@@ -152,14 +152,14 @@ def fetch(name: str, vocabularies: Sequence[str] = ("merges.txt",)) -> Path:
 def build(
     config: ModelConfig, vocabulary: Vocabulary, weights: Mapping[str, Tensor], file: Path, ignore: str | None = None
 ) -> TranslationModel:
-    """A model with these weights. No memory is asked for before they were found to be the ones that it needs.
+    """A model with these weights. Memory is allocated only once their names and shapes are known to fit.
 
     Args:
-        config: What the model is like.
+        config: The model's configuration.
         vocabulary: Its vocabulary.
         weights: The weights from `file`.
-        file: What messages call them.
-        ignore: Weights whose names begin like this are not in the file; they stay as a new model has them.
+        file: What error messages call them.
+        ignore: Weights whose names start with this are not in the file; they keep their initial values.
     """
     with shapes_only():
         expected = TranslationModel(config, vocabulary).state_dict()

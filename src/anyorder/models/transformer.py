@@ -1,6 +1,6 @@
 """The XLM Transformer (Lample & Conneau 2019) on packed batches: post-LayerNorm, no causal mask, learned positions.
 
-It knows tokens, positions and languages, and asks an `AttentionPattern` who attends to whom. It does not know
+It works on tokens, positions and languages, and asks an `AttentionPattern` who attends to whom. It knows nothing about
 sentences, masks, orders or text.
 """
 
@@ -50,9 +50,9 @@ class Hidden:
     """What a forward pass returns."""
 
     last: Tensor
-    """(tokens, hidden_size), or (queries, hidden_size) where only some positions were asked for."""
+    """(tokens, hidden_size), or (queries, hidden_size) if only some positions were requested."""
     below: Tensor
-    """(tokens, hidden_size): the states that enter the last layer, known at every token."""
+    """(tokens, hidden_size): the states that enter the last layer, for every token."""
 
 
 class Transformer(nn.Module):
@@ -61,7 +61,7 @@ class Transformer(nn.Module):
         self.config = config
         self.tokens = nn.Embedding(vocab_size, config.hidden_size)
         self.positions = nn.Embedding(config.max_positions, config.hidden_size)
-        # Models without language embeddings (XLM-17, XLM-100) have none of these.
+        # Some models (XLM-17, XLM-100) have no language embeddings.
         self.languages = nn.Embedding(languages, config.hidden_size) if languages else None
         self.norm = nn.LayerNorm(config.hidden_size, eps=EPSILON)
         self.layers = nn.ModuleList(Layer(config, activation) for _ in range(config.num_layers))
@@ -138,10 +138,10 @@ class Layer(nn.Module):
 
 
 class Linear(nn.Linear):
-    """A linear map whose CPU inference gives a row the same bits whatever other rows come along.
+    """A linear layer whose CPU inference gives a row bitwise the same result in any batch.
 
-    Matrix libraries choose how to split the sum by the number of rows. They do not if there are at least `ROWS` rows
-    and the sum is at most `SUM` long, so short batches are padded and long sums are cut, always at the same places.
+    How matrix libraries split a sum depends on the number of rows, unless there are at least `ROWS` rows and the sum
+    has at most `SUM` terms. So short batches are padded and long sums are split, always at the same places.
     """
 
     ROWS = 16
@@ -154,7 +154,7 @@ class Linear(nn.Linear):
 
 
 def rowwise_linear(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`F.linear` with the promise of `Linear`. states: (rows, in); weight: (out, in)."""
+    """`F.linear` with `Linear`'s guarantee. states: (rows, in); weight: (out, in)."""
     rows = len(states)
     if rows < Linear.ROWS:
         states = F.pad(states, (0, 0, 0, Linear.ROWS - rows))

@@ -29,14 +29,14 @@ class ModelConfig:
     vocab_size: int
     """Size of the vocabulary."""
     languages: tuple[str, ...]
-    """A language's number is its place here."""
+    """A language's number is its index here."""
     text: TextConfig = field(default_factory=TextConfig)
     activation: str = "gelu"
     language_embeddings: bool = True
     predicts_length: bool = True
-    """False where the length predictor was never trained, as in models of other projects."""
+    """False if the length predictor was never trained, as in other projects' models."""
     trained_directions: tuple[str, ...] = ()
-    """The directions it was trained for; empty means every pair of its languages."""
+    """The directions it was trained on; empty means every pair of its languages."""
 
     def __post_init__(self) -> None:
         check_number("vocab_size", self.vocab_size, at_least=1, at_most=10_000_000, config=ModelConfig)
@@ -63,7 +63,7 @@ class ModelConfig:
 
 
 class TranslationModel(nn.Module):
-    """Call `TranslationModel.from_pretrained` for a trained one."""
+    """`TranslationModel.from_pretrained` loads a trained one."""
 
     def __init__(self, config: ModelConfig, vocabulary: Vocabulary):
         super().__init__()
@@ -75,7 +75,7 @@ class TranslationModel(nn.Module):
         self.vocabulary = vocabulary
         self.length_table: LengthTable | None = None
         self.path: Path | None = None
-        """The folder it was loaded from; learned orders lie there."""
+        """The folder it was loaded from; learned orders are stored there."""
         languages = len(config.languages)
         self.transformer = Transformer(
             config.transformer, config.vocab_size, languages if config.language_embeddings else 0, config.activation
@@ -89,7 +89,7 @@ class TranslationModel(nn.Module):
 
     @property
     def name(self) -> str:
-        """What it is called in records: the name of the folder it was loaded from."""
+        """Its name in records: that of the folder it was loaded from."""
         return self.path.name if self.path else ""
 
     @property
@@ -115,7 +115,7 @@ class TranslationModel(nn.Module):
 
     @property
     def max_length(self) -> int:
-        """Subwords of a source or a target, delimiters not counted."""
+        """Maximum subwords in a source or target, no delimiters."""
         return self.config.transformer.max_positions - 2
 
     def languages(self, direction: str) -> tuple[str, str]:
@@ -139,13 +139,13 @@ class TranslationModel(nn.Module):
     def pack_targets(
         self, sources: PackedBatch, lengths: np.ndarray, languages: np.ndarray, tokens: np.ndarray | None = None
     ) -> CanvasBatch:
-        """Targets between two delimiters each.
+        """Targets with delimiters around each.
 
         Args:
             sources: What they are conditioned on.
-            lengths: (B,) positions of each.
+            lengths: (B,) number of positions in each.
             languages: (B,) the number of each target's language.
-            tokens: Their tokens end to end; masks if not given.
+            tokens: Their tokens, end to end; all masks if not given.
         """
         sizes = lengths + 2
         packed = np.full(int(sizes.sum()), self.vocabulary.eos, np.int64)
@@ -179,7 +179,7 @@ class TranslationModel(nn.Module):
         return {language: Text(language, self.config.text) for language in self.config.languages}
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Scores of all tokens, in float32 when decoding: half precision would tie the best ones. (places, tokens)"""
+        """(queries, vocab_size) scores, in float32 when decoding: half precision would tie the best tokens."""
         weight = self.transformer.tokens.weight
         if torch.is_grad_enabled():
             return F.linear(hidden, weight, self.output_bias)
@@ -190,7 +190,7 @@ class TranslationModel(nn.Module):
         return F.linear(hidden, weight, self.output_bias).float()
 
     def forward_flops(self, run: float, last: float, predicted: float) -> float:
-        """Multiply-adds of a forward pass: tokens that run, those that enter the last layer, those predicted."""
+        """Multiply-adds of a forward pass, given the tokens run, those in the last layer and those predicted."""
         size = self.config.transformer
         everywhere = (12 * (size.num_layers - 1) + 2) * run + 10 * last
         return float(everywhere * size.hidden_size**2 + predicted * self.config.vocab_size * size.hidden_size)

@@ -1,6 +1,6 @@
 """The kernels themselves; `kernels` calls them. Importing this module needs Triton.
 
-Numbers with a fraction are constants of the kernel: inside a compiled model they would come as float64 otherwise.
+Floating-point arguments are compile-time constants: inside a compiled model they would otherwise arrive as float64.
 """
 
 import triton

@@ -1,6 +1,6 @@
-"""Weights of other projects' checkpoints that renaming alone does not turn into those of a native class.
+"""Weights of other projects' checkpoints that need more than renaming to fit a native class.
 
-A weight that is missing is a `KeyError`; what is not needed is left out.
+A missing weight raises a `KeyError`; weights that are not needed are left out.
 """
 
 import re
@@ -13,15 +13,15 @@ from torch import Tensor
 from anyorder.files.records import Record
 
 NEVER = -1e6
-"""Is added to the logit of a token that the model never predicts."""
+"""Added to the logit of a token that the model never predicts."""
 
 
 def dit_weights(weights: Mapping[str, Tensor], record: Record) -> dict[str, Tensor]:
     """MDLM's and BD3-LM's diffusion transformer as StarCoder2's layers.
 
-    Each block scales and shifts its normalized states and scales its outputs by numbers that follow from the noise
-    level. A network that was trained without it (`time_conditioning` is false) is always told that it is zero, so these
-    numbers are constants: they go into the weights and biases of the layer norms and the output projections.
+    Each block scales and shifts its normalized states and scales its outputs by values computed from the noise
+    level. A network trained without it (`time_conditioning` is false) always gets a noise level of zero, so these
+    values are constants: they are folded into the weights and biases of the layer norms and the output projections.
     """
     get = {name: weight.float() for name, weight in weights.items() if name.startswith("backbone.")}.__getitem__
     hidden_size = get("backbone.vocab_embed.embedding").shape[1]
@@ -54,7 +54,7 @@ def dit_weights(weights: Mapping[str, Tensor], record: Record) -> dict[str, Tens
 
 
 def _noise_embedding(get: Callable[[str], Tensor]) -> Tensor:
-    """(cond_dim,) what the blocks are told about a noise level of zero, whose cosines are 1 and whose sines are 0."""
+    """(cond_dim,) the blocks' conditioning for a noise level of zero, whose cosines are 1 and whose sines are 0."""
     first = get("backbone.sigma_map.mlp.0.weight")
     waves = (torch.arange(first.shape[1]) < first.shape[1] // 2).float()
     states = F.silu(F.linear(waves, first, get("backbone.sigma_map.mlp.0.bias")))

@@ -44,7 +44,7 @@ def load_xlm(folder: Path, config: Record) -> TranslationModel:
 
 
 def _rename(weights: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """XLM's names to ours; keys and values lie in one matrix here."""
+    """XLM's names to ours; keys and values share a matrix here."""
     names = {
         "embeddings.weight": "tokens.weight",
         "position_embeddings.weight": "positions.weight",
@@ -88,7 +88,7 @@ def _languages(config: Record) -> tuple[str, ...]:
 
 
 def _lowercase(folder: Path) -> bool:
-    """XLM's tokenizer lowers letters and drops accents unless its configuration says otherwise."""
+    """XLM's tokenizer lowercases and strips accents unless its configuration says otherwise."""
     file = folder / "tokenizer_config.json"
     return read_record(file).boolean("do_lowercase_and_remove_accent", default=True) if file.exists() else True
 
@@ -105,7 +105,7 @@ def _vocabulary(folder: Path, tokens: int) -> Vocabulary:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{folder / 'merges.txt'}: cannot be read ({error})") from None
     merges = [(parts[0], parts[1]) for line in lines if len(parts := line.split()) >= 2 and line[0] != "#"]
-    # Merges that only ever lead on to longer pieces are not in XLM's dictionary; they get numbers past its end.
+    # Pieces that exist only to be merged into longer ones are not in XLM's dictionary; they get ids past its end.
     for left, right in merges:
         for piece in (left, right, left + right):
             numbers.setdefault(piece, len(numbers))
