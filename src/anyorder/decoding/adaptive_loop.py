@@ -1,7 +1,7 @@
-"""The decoding loop for adaptive schedules and revisions: what a step fills depends on the predictions, or what is
-filled may be masked again.
+"""The decoding loop for adaptive schedules and revisions.
 
-The host waits for the device in every step, and finished canvases leave from anywhere.
+What a step fills depends on the predictions, or filled positions may be masked again. So the host waits for the device
+at every step, and canvases finish in any order.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def run_adaptive(
     on_step: StepCallback | None,
     sampler: TokenSampler | None,
 ) -> DecodeState:
-    """Decode until all is filled, or until step `max_step`."""
+    """Fill everything, or stop after step `max_step`."""
     whole, step = state, state.step
     canvases = np.flatnonzero(whole.remaining)
     if not len(canvases):
@@ -77,15 +77,15 @@ def run_adaptive(
 
 @dataclass(frozen=True)
 class _Writes:
-    """What one step wrote. It stays on the device until the end, so that the host waits for it once."""
+    """What one step wrote. It stays on the device until the end, so that the host waits only once."""
 
     step: int
     canvases: np.ndarray
-    """The numbers of the canvases that were under way."""
+    """Indices of the canvases being decoded."""
     width: int
-    """Positions of each canvas."""
+    """Positions per canvas."""
     positions: Tensor
-    """(M,) in the canvases end to end."""
+    """(M,) in the flattened canvases."""
     tokens: Tensor
     logprobs: Tensor
 
@@ -111,7 +111,7 @@ def _positions(state: DecodeState, schedule: Schedule, output: StepOutput, score
 def _revise(
     state: DecodeState, revision: Revision, step: int, may_revise: np.ndarray, current_logprobs: Tensor | None
 ) -> None:
-    """Let a revision mask positions again. may_revise: (B,) bool, in which canvases."""
+    """Let a revision mask positions again. may_revise: (B,) bool, by canvas."""
     history, view = state.track_history(), state.view(step)
     history.times_complete += ~view.masked.any(1)
     if not may_revise.any():

@@ -1,8 +1,8 @@
-"""Beam search: several hypotheses of every canvas fill up side by side, and only the best of their children stay.
+"""Beam search: fill several hypotheses per canvas in parallel, and keep only the best of their children.
 
-A step fills one position of every hypothesis, so hypotheses of a canvas have equally many tokens and their summed
-log-probabilities compare. All hypotheses of all canvases share one forward pass a step, the host never waits for the
-device inside the loop, and no canvas depends on its batch.
+A step fills one position of every hypothesis, so the hypotheses of a canvas have the same number of tokens and their
+summed log-probabilities are comparable. All hypotheses of all canvases share one forward pass per step, the host never
+waits for the device inside the loop, and no canvas depends on its batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,24 +25,24 @@ from anyorder.registry import is_count
 
 MAX_SIZE = 4096
 JOINT_ORDER = "max-prob"
-"""What a beam over positions and tokens comes down to if it has one hypothesis."""
+"""The order that a beam of size 1 over positions and tokens amounts to."""
 
 
 @dataclass(frozen=True)
 class Beam:
-    """How many hypotheses of a canvas are kept, and what their children differ in. With one, decoding is greedy."""
+    """How many hypotheses to keep per canvas, and how their children differ. With size 1, decoding is greedy."""
 
     size: int = 1
     over: Literal["tokens", "positions", "joint"] = "tokens"
-    """Tokens at the position that the order ranks first, the positions that it ranks first with the best token at
-    each, or both at once, whatever the order."""
+    """tokens: those at the position that the order ranks first. positions: those that it ranks first, with the
+    best token at each. joint: both at once, regardless of the order."""
 
     @property
     def name(self) -> str:
         return str(self.size) if self.over == "tokens" else f"{self.over}:{self.size}"
 
     def check(self, order: str | None, schedule: Schedule, revision: Revision) -> None:
-        """An `InputError` unless beam search goes together with these. order: its name, None if there is no choice."""
+        """An `InputError` unless beam search supports these. order: its name, None if none was chosen."""
         if self.over == "joint" and order not in (None, JOINT_ORDER):
             raise self.error(f"chooses positions by their probability, so the order must be {JOINT_ORDER}")
         if self.size > 1 and not isinstance(revision, NoRevision):
@@ -73,10 +73,10 @@ def beam_search(
     batch_tokens: int | None = None,
     on_progress: Callable[[int], None] = lambda canvases: None,
 ) -> list[list[Hypothesis]]:
-    """Fill every canvas; results come in the order of the canvases, of each its `n_best` hypotheses, best first.
+    """Fill every canvas; results come in the order of the canvases: the `n_best` hypotheses of each, best first.
 
-    There are fewer where the beam holds fewer different ones. `batch_tokens` bounds the target tokens that are under
-    way together, those of all hypotheses; results do not depend on it.
+    There are fewer if the beam holds fewer distinct ones. `batch_tokens` limits the number of target tokens decoded
+    together, over all hypotheses; results do not depend on it.
     """
     batch_tokens = max(1, (batch_tokens or default_batch_tokens(model)) // beam.size)
     results: list[list[Hypothesis]] = [[] for _ in canvases]
@@ -91,9 +91,9 @@ def beam_search(
 
 
 def best_first(hypotheses: Sequence[Hypothesis], length_penalty: float = 1.0) -> list[Hypothesis]:
-    """Hypotheses of one sentence, of any lengths, by summed log-probability / length ** length_penalty.
+    """Rank the hypotheses of a sentence by summed log-probability / length ** length_penalty.
 
-    A penalty of 1 makes it the mean, 0 the sum; the higher, the longer.
+    A penalty of 1 gives the mean, 0 the sum; higher values favor longer hypotheses.
     """
 
     def score(hypothesis: Hypothesis) -> float:
@@ -120,10 +120,10 @@ def _search(model: Model, batch: DecodeBatch, order: Order, beam: Beam) -> "_Bea
 
 
 class _Beams:
-    """The hypotheses of all canvases, those of a canvas side by side, best first.
+    """The hypotheses of all canvases, grouped by canvas, best first.
 
-    There are always as many as the beam is wide. A score of -inf marks those that stand in for missing ones: at first
-    all but one, since an empty canvas has one hypothesis.
+    A canvas always has as many as the beam size. A score of -inf marks placeholders for missing ones: initially all but
+    one, since an unfilled canvas has one hypothesis.
     """
 
     def __init__(self, state: DecodeState, context: Context, size: int):
@@ -134,7 +134,7 @@ class _Beams:
         self._hashes = torch.zeros(canvases, size, dtype=torch.int64, device=device)
 
     def replace_by(self, children: Candidates, vocab_size: int, step: int) -> None:
-        """The best different children take the places of their parents."""
+        """Replace the parents with their best distinct children."""
         now = len(self.state.remaining) // self._size
         best = select_best(self._scores[:now], self._hashes[:now], children, vocab_size)
         self.state.adopt(best.parents)
@@ -143,15 +143,15 @@ class _Beams:
         self._scores[:now], self._hashes[:now] = best.scores, best.hashes
 
     def drop_finished(self, remaining: np.ndarray) -> None:
-        """Go on with the canvases in which something remains; they lie before the others."""
+        """Keep only the unfinished canvases, which come before the finished ones."""
         unfinished = int(np.count_nonzero(remaining))
         if 0 < unfinished < len(remaining):
             self.context.keep_first(unfinished)
         self.state.drop_finished(remaining[:unfinished])
 
     def hypotheses(self, n_best: int) -> list[list[Hypothesis]]:
-        """Of every canvas the best ones, on the host."""
-        exists: Tensor = self._scores != -torch.inf  # what is not a number exists: the caller refuses it
+        """The best ones of every canvas, on the host."""
+        exists: Tensor = self._scores != -torch.inf  # NaN counts as existing: the caller rejects it
         exists[:, 0] = True
         counts = exists.sum(1).clamp(max=n_best).tolist()
         filled = self.state.hypotheses()

@@ -1,6 +1,6 @@
-"""The children of hypotheses in beam search: which are tried, and which of them stay.
+"""The children of hypotheses in beam search: which are tried, and which are kept.
 
-A child fills one masked position of its parent. It knows no loop and no canvases that are finished.
+A child fills one masked position of its parent. This module knows nothing about the loop or finished canvases.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ from anyorder.orders.fixed import splitmix64
 
 @dataclass(frozen=True)
 class Candidates:
-    """K children of each of B hypotheses, the first of which always exists. Those that do not have a log-probability
-    of -inf and otherwise equal the first, so that every child fills a masked position."""
+    """K children for each of B hypotheses. The first child always exists. Missing children have log-probability -inf
+    and otherwise equal the first, so that every child fills a masked position."""
 
     positions: Tensor
     """(B, K) int64, from 0 in each canvas."""
@@ -43,8 +43,8 @@ def expand(
 ) -> Candidates:
     """The `size` best children of every hypothesis, in one forward pass. over: see `Beam`.
 
-    Children of one hypothesis differ from each other. So none of the `size` best different children of all hypotheses
-    ranks lower than that among its siblings, and trying more would change nothing.
+    The children of one hypothesis are distinct. So each of the `size` best distinct children of all hypotheses is also
+    among the `size` best of its siblings, and trying more would change nothing.
     """
     return _EXPAND[over](model, hidden_at, state, order, step, size)
 
@@ -120,10 +120,10 @@ def _best_tokens(allowed: AllowedTokens, logits: Tensor, count: int) -> tuple[Te
 
 @dataclass(frozen=True)
 class Chosen:
-    """The children that stay: N of each of G canvases, best first."""
+    """The children kept: N for each of G canvases, best first."""
 
     parents: Tensor
-    """(G * N,) the number of each one's hypothesis."""
+    """(G * N,) the index of each one's parent."""
     positions: Tensor
     """(G * N,) from 0 in each canvas."""
     tokens: Tensor
@@ -131,16 +131,16 @@ class Chosen:
     logprobs: Tensor
     """(G * N,)"""
     scores: Tensor
-    """(G, N) summed log-probabilities; -inf for those that stand in for missing ones."""
+    """(G, N) summed log-probabilities; -inf for placeholders of missing ones."""
     hashes: Tensor
     """(G, N)"""
 
 
 def select_best(scores: Tensor, hashes: Tensor, children: Candidates, vocab_size: int) -> Chosen:
-    """The best different children of every canvas. scores, hashes: (G, N) of their parents.
+    """The best distinct children of every canvas. scores, hashes: (G, N), of the parents.
 
-    Children with the same tokens at the same positions are one hypothesis, reached on different paths: the best path
-    stays. They are found by a hash of 64 bits that does not depend on the path, a sum over what was filled.
+    Children with the same tokens at the same positions are one hypothesis reached by different paths; the best path is
+    kept. They are found by a 64-bit hash that does not depend on the path: a sum over the filled tokens.
     """
     canvases, size = scores.shape
     each = children.logprobs.shape[1]
@@ -163,7 +163,7 @@ def select_best(scores: Tensor, hashes: Tensor, children: Candidates, vocab_size
 
 
 def _repeated(totals: Tensor, hashes: Tensor) -> Tensor:
-    """(G, C) bool: a child of the same canvas with the same hash has a higher total, or the same and comes before."""
+    """(G, C) bool: a child of the same canvas with the same hash has a higher total, or ties and comes first."""
     by_total = totals.argsort(dim=1, descending=True, stable=True)
     grouped = by_total.gather(1, hashes.gather(1, by_total).argsort(dim=1, stable=True))
     ordered = hashes.gather(1, grouped)

@@ -13,7 +13,7 @@ TOP_K = 5
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token that could stand at a masked position."""
+    """A candidate token for a masked position."""
 
     token: str
     probability: float
@@ -25,9 +25,9 @@ class Step:
     """One step of one sentence."""
 
     sentence: int
-    """The index of the sentence among those that were given."""
+    """The index of the sentence in the input."""
     length: int
-    """Positions of the canvas: with several length candidates a sentence is decoded once for each."""
+    """Length of the canvas: with several length candidates, a sentence is decoded once for each."""
     step: int
     """From 1."""
     filled: dict[int, Candidate]
@@ -37,7 +37,7 @@ class Step:
 
 
 def top_candidates(model: Model, logits: Tensor, allowed: AllowedTokens, top_k: int) -> list[list[Candidate]]:
-    """The most probable tokens of each row that may be filled in, best first. logits: (M, vocab_size)"""
+    """The most probable allowed tokens of each row, best first. logits: (M, vocab_size)"""
     best = allowed.restrict(logits).topk(min(top_k, int(model.allowed_tokens.sum())))
     probabilities = (best.values - log_total(logits)[:, None]).exp()
     return [
@@ -53,7 +53,7 @@ def step_callback(
     on_step: Callable[[Step], None],
     top_k: int = TOP_K,
 ) -> StepCallback:
-    """The engine's callback that tells a user's one. sentences: the index of each canvas's sentence."""
+    """An engine callback that calls the user's. sentences: the index of each canvas's sentence."""
 
     def report(seen: StepPredictions) -> None:
         steps: dict[int, Step] = {}

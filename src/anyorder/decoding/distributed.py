@@ -1,4 +1,4 @@
-"""Decoding spread over the processes that `accelerate launch` or `torchrun` started; each gets all results."""
+"""Decoding distributed over processes started by `accelerate launch` or `torchrun`; each gets all results."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,16 +22,16 @@ def decode_distributed(
     on_step: StepCallback | None = None,
     n_best: int = 1,
 ) -> list[list[Hypothesis]]:
-    """Of every canvas its best hypotheses, best first: greedy decoding gives one, beam search at most `n_best`.
+    """The best hypotheses of every canvas, best first: greedy decoding gives one, beam search at most `n_best`.
 
-    Each process does its share. Results are those of one process: no canvas depends on its batch.
+    Each process decodes its share. Results are the same as with one process: no canvas depends on its batch.
     """
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return _decode(model, canvases, decoding, on_progress, on_step, n_best)
     if on_step is not None:
         raise InputError("steps cannot be followed where several processes share the sentences")
     rank, world = dist.get_rank(), dist.get_world_size()
-    # Dealing out by length gives every process about the same work.
+    # Dealing out canvases by length gives every process about the same amount of work.
     by_length = sorted(range(len(canvases)), key=lambda i: -len(canvases[i].tokens))
     share = by_length[rank::world]
     hypotheses = _decode(

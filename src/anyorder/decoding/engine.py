@@ -1,8 +1,8 @@
-"""The decoding loop: score, select, fill, until nothing is masked. One forward pass a step.
+"""Decoding loop: score, select, fill until nothing is masked. One forward pass per step.
 
-Canvases of any lengths go through together. With a schedule that is known in advance they are sorted so that those that
-finish first lie at the end and leave from there, and the host never waits for the device inside the loop. Adaptive
-schedules and revisions have a loop of their own.
+Canvases of different lengths are decoded together. With a schedule that is known in advance, they are sorted so that
+those that finish first are at the end and are dropped from there, and the host never waits for the device inside the
+loop. Adaptive schedules and revisions have their own loop.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,8 +36,8 @@ def decode(
 ) -> list[Hypothesis]:
     """Fill every canvas; results come in the order of the canvases.
 
-    `batch_tokens` bounds the target tokens that are under way together; results do not depend on it. Without a
-    `sampler` the most likely tokens are written.
+    `batch_tokens` limits the number of target tokens decoded together; results do not depend on it. Without a
+    `sampler`, the most likely tokens are written.
     """
     batch_tokens = batch_tokens or default_batch_tokens(model)
     results: list[Hypothesis | None] = [None] * len(canvases)
@@ -54,7 +54,7 @@ def decode(
 
 
 def default_batch_tokens(model: Model) -> int:
-    """As many as keep the device busy while the logits of all of them fit in about 4 GB."""
+    """Enough to keep the device busy while all their logits fit in about 4 GB."""
     usual = 24_576 if model.device.type == "cuda" else 2_048
     return min(usual, (1 << 30) // model.vocab_size)
 
@@ -62,7 +62,7 @@ def default_batch_tokens(model: Model) -> int:
 def canvas_batches(
     canvases: Sequence[Canvas], mask_token: int, schedule: Schedule, batch_tokens: int
 ) -> Iterator[list[int]]:
-    """Indices of canvases that take similarly many steps, most first, within the bound."""
+    """Canvas indices batched by number of steps, most first, within `batch_tokens`."""
     masked = [int(np.count_nonzero(canvas.tokens == mask_token)) for canvas in canvases]
     steps = {count: schedule.steps(count) if isinstance(schedule, FixedSchedule) else count for count in set(masked)}
     batch: list[int] = []
@@ -94,18 +94,18 @@ def run_decoding(
     on_step: StepCallback | None = None,
     sampler: TokenSampler | None = None,
 ) -> DecodeState:
-    """Decode one batch until all is filled, or until step `max_step`. What an order needs may change between steps.
+    """Decode one batch until it is filled, or up to step `max_step`. What an order needs may change between steps.
 
     Args:
         model: Predicts the tokens.
-        batch: The canvases, those that take the most steps first.
+        batch: The canvases, sorted by number of steps, most first.
         order: Scores positions.
-        schedule: Says how many of them are filled.
-        revision: Says which are masked again; none if not given.
-        max_step: The last step, if all is not filled before.
+        schedule: Decides how many of them to fill.
+        revision: Decides which to mask again; none if not given.
+        max_step: Stop after this step, even if positions are still masked.
         state: A state of the same batch to continue from.
         on_step: Called after every step.
-        sampler: Draws tokens; the best are taken if not given.
+        sampler: Draws tokens; if not given, the most likely ones are taken.
     """
     state = state or DecodeState(batch, model)
     revision = revision or NoRevision()
@@ -161,7 +161,7 @@ def _run_fixed(
 
 
 def shared_first_step(context: Context, batch: DecodeBatch, order: Order, model: Model) -> HiddenAt | None:
-    """Before the first step the copies of a canvas are alike: run it once, and let every copy see the result."""
+    """Before the first step, all copies of a canvas are identical: run it once and share the result."""
     if order.needs == "nothing":
         return None
     packed = batch.canvases.packed
@@ -178,5 +178,5 @@ def shared_first_step(context: Context, batch: DecodeBatch, order: Order, model:
 
 
 def _copied_rows(counts: np.ndarray, copies: int) -> np.ndarray:
-    """The rows of every canvas so many times, its copies side by side. counts: (B,) rows of each."""
+    """Each canvas's rows repeated `copies` times, side by side. counts: (B,) rows per canvas."""
     return ranges(np.repeat(starts_of(counts), copies), np.repeat(counts, copies))

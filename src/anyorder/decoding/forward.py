@@ -22,7 +22,7 @@ class StepPredictions:
     step: int
     """From 1."""
     canvases: np.ndarray
-    """(B,) the number of each canvas among those that are decoded."""
+    """(B,) the index of each canvas among those being decoded."""
     width: int
     """T"""
     masked: Tensor
@@ -56,7 +56,7 @@ class StepOutput:
     """(M, vocab_size)"""
     width: int
     current_logprobs: Tensor | None = None
-    """(B, T) the log-probability of what stands at each position, if it was asked for."""
+    """(B, T) the log-probability of the current token at each position, if requested."""
 
     def logits_at(self, model: Model, positions: Tensor) -> Tensor:
         """(N, vocab_size) the logits at some of the masked positions."""
@@ -87,11 +87,11 @@ def forward_step(
         model: Predicts the tokens.
         hidden_at: The model's hidden states at some positions.
         state: The canvases.
-        order: Says what it needs.
+        order: Declares what it needs.
         step: From 1.
-        with_logits: Whether logits are wanted even if the order needs none.
-        everywhere: Whether tokens that are filled already are looked at too.
-        leftmost: (B,) how many masked positions of each canvas are looked at, from the left; all of them if not given.
+        with_logits: Whether to compute logits even if the order does not need them.
+        everywhere: Whether to include positions that are already filled.
+        leftmost: (B,) how many masked positions of each canvas to include, from the left; all of them if not given.
     """
     masked, remaining = state.masked_positions(), state.remaining
     if leftmost is not None:
@@ -124,12 +124,12 @@ def forward_step(
 
 
 def reach(order: Order, schedule: Schedule, state: DecodeState) -> np.ndarray | None:
-    """(B,) how many masked positions of each canvas, from the left, must be looked at; None if all of them."""
+    """(B,) how many masked positions, from the left, the step needs in each canvas; None for all."""
     if not (order.is_local or order.needs == "nothing"):
         return None
     return schedule.reach(state.remaining, state.total[: len(state.remaining)])
 
 
 def ranking_scores(order: Order, schedule: Schedule, view: State) -> Tensor:
-    """(B, T) an order's scores where the schedule lets a position be filled, -inf elsewhere."""
+    """(B, T) an order's scores where the schedule allows filling, -inf elsewhere."""
     return schedule.narrow(view, comparable(order.scores(view), view.masked, order.identity))

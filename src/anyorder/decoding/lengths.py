@@ -1,6 +1,6 @@
 """Length rules: which target lengths are tried for a source (the reference's, predicted ones, those of a table, ...).
 
-Of several lengths, the hypothesis with the best log-probability / length ** length_penalty is kept.
+If there are several, the hypothesis with the best log-probability / length ** length_penalty is kept.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from anyorder.registry import is_count
 DEFAULT_LENGTH = "candidates:4"
 """The default in Python, on the command line and in the explorer; evaluation and validation use `gold`."""
 GIVEN = "given"
-"""The rule of canvases that need none: their masks are given."""
+"""The rule for canvases whose masks already fix the length."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class LengthRule:
 
 
 def make_length(name: str) -> LengthRule:
-    """`gold`, `predicted`, `candidates:N`, `table:N` or `fixed:N`; `given` for a canvas that has its length."""
+    """`gold`, `predicted`, `candidates:N`, `table:N` or `fixed:N`; `given` if the canvas fixes it."""
     kind, colon, count = name.partition(":")
     if kind in ("gold", "predicted", GIVEN) and not colon:
         return LengthRule(kind)

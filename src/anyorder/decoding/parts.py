@@ -1,6 +1,6 @@
-"""A source in several parts: how long the target of each is, and the parts' hypotheses as one, checked.
+"""A source split into parts: choose each part's target length, and join and check their hypotheses.
 
-Knows nothing of text.
+This module knows nothing about text.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from anyorder.errors import InputError
 
 
 def share_length(length: int, sizes: Sequence[int], room: int) -> list[int]:
-    """The length of a target divided among the parts of its source in proportion, at least 1 and within the room.
+    """Divide a target length among the parts of its source in proportion to size, each from 1 to `room`.
 
     >>> share_length(10, [6, 3, 1], room=5)
     [5, 3, 1]
@@ -24,7 +24,7 @@ def share_length(length: int, sizes: Sequence[int], room: int) -> list[int]:
 
 
 def join_hypotheses(parts: Sequence[Hypothesis]) -> Hypothesis:
-    """The parts end to end; each part's steps go on after those of the part before it."""
+    """Concatenate the parts; each part's steps continue those of the previous part."""
     if len(parts) == 1:
         return parts[0]
     first_steps = [0, *accumulate(_last_step(part) for part in parts)]
@@ -46,7 +46,7 @@ def join_hypotheses(parts: Sequence[Hypothesis]) -> Hypothesis:
 
 
 def check_finite(decoded: Iterable[Sequence[Hypothesis]], model: str) -> None:
-    """An `InputError` if a hypothesis has probabilities that are not numbers. model: its name."""
+    """An `InputError` if a hypothesis has non-finite log-probabilities. model: its name."""
     if not all(np.isfinite(hypothesis.logprobs).all() for own in decoded for hypothesis in own):
         raise InputError(f"{model}: its probabilities are not numbers, so its weights must be damaged")
 

@@ -1,7 +1,7 @@
 """Revision: which filled positions are masked again after a step. There is none by default.
 
-Without revision a trajectory is a permutation; with it the trajectory keeps every write. A canvas is *complete* when
-nothing in it is masked; it is finished when a revision masks nothing of a complete canvas again.
+Without revision, a trajectory is a permutation; with revision, the trajectory keeps every write. A canvas is *complete*
+when nothing in it is masked. A complete canvas is finished when the revision masks none of it again.
 """
 
 from abc import ABC, abstractmethod
@@ -23,13 +23,13 @@ class RevisionState:
     """What a revision may look at after a step: B sequences, padded to T positions."""
 
     step: int
-    """The step that was just made, from 1."""
+    """The step just made, from 1."""
     lengths: Tensor
     """(B,) int64"""
     filled: Tensor
     """(B, T) bool: true where a position was filled and may be masked again. Given positions never are."""
     tokens: Tensor
-    """(B, T) int64: what stands there now."""
+    """(B, T) int64: the current tokens."""
     logprobs: Tensor
     """(B, T) float: the model's log-probability of each token when it was written."""
     steps: Tensor
@@ -37,7 +37,7 @@ class RevisionState:
     masked: Tensor
     """(B, T) bool: true where a position is masked."""
     keys: Tensor
-    """(B,) int64: a number that belongs to the sentence and the seed, for random revisions."""
+    """(B,) int64: identifies the sentence and the seed, for random revisions."""
     times_written: Tensor
     """(B, T) int64: how often each position was written."""
     changed: Tensor
@@ -62,15 +62,15 @@ class Revision(ABC):
     """One way to decide what is masked again."""
 
     name: str = ""
-    """As the user wrote it: it names the revision in signatures."""
+    """The name as the user wrote it, for signatures."""
     hides_tokens: bool = True
-    """Whether the model sees the mask where a position is masked again, or the token that stands there until then."""
+    """Whether the model sees the mask at positions masked again; if not, it sees the old token until overwritten."""
     needs_current_logprobs: bool = False
-    """Whether it looks at what the forward pass of a step says about tokens that are filled already."""
+    """Whether it needs the current step's log-probabilities of tokens that are already filled."""
 
     @classmethod
     def parse(cls, options: str) -> "Revision":
-        """From what stands after the colon of its name: numbers for its constructor."""
+        """Build it from the numbers after the colon in its name."""
         return with_numbers(cls, options)
 
     @property
@@ -103,7 +103,7 @@ REVISIONS: dict[str, type[Revision]] = {"none": NoRevision}
 
 
 def register_revision(name: str) -> Callable[[type[Revision]], type[Revision]]:
-    """Class decorator: the revision is found under this name."""
+    """Class decorator: register the revision under this name."""
 
     def add(revision: type[Revision]) -> type[Revision]:
         check_free("a revision", name, REVISIONS)
@@ -228,7 +228,7 @@ class ReMDM(Revision):
         return earlier & (remasking_noise(state.keys, state.step, earlier.shape[1]) < probability)
 
     def probability(self, state: RevisionState, earlier: Tensor, bound: float) -> Tensor | float:
-        """(B, T) or one for all: of being masked again. bound: the largest that keeps the model's marginals."""
+        """(B, T) or scalar, of being masked again. bound: the largest that keeps the model's marginals."""
         return min(self.eta, bound)
 
 
@@ -248,9 +248,9 @@ class ConfidentReMDM(ReMDM):
         super().__init__(iterations)
 
     def probability(self, state: RevisionState, earlier: Tensor, bound: float) -> Tensor | float:
-        # In double precision, so that the width of the batch cannot decide.
+        # In double precision, so that the padded width of the batch cannot affect the result.
         confidence = state.logprobs.double().exp().masked_fill(~earlier, torch.inf)
-        return bound * (-confidence).softmax(1).nan_to_num()  # not a number where nothing was filled before
+        return bound * (-confidence).softmax(1).nan_to_num()  # NaN where nothing was filled before
 
 
 def lowest(scores: Tensor, among: Tensor, counts: Tensor) -> Tensor:

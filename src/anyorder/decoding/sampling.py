@@ -1,7 +1,7 @@
-"""Sampled tokens: which token is written, drawn from the model's distribution instead of the most likely one.
+"""Token sampling: draw tokens from the model's distribution instead of taking the most likely one.
 
-Noise is a hash of the canvas's key, the step, the position and the token, so a sample depends neither on its batch nor
-on the device that others run on, and there is no random state.
+The noise is a hash of the canvas's key, the step, the position and the token. So a sample depends neither on its batch
+nor on the devices that other canvases run on, and there is no random state.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from anyorder.models.base import AllowedTokens, log_total
 from anyorder.orders.fixed import hash_uniform
 
 _CHUNK = 1 << 23
-"""Numbers that are hashed at once: the noise of all positions and tokens would not fit into memory."""
+"""How many numbers to hash at once: noise for all positions and tokens would not fit into memory."""
 _TOKENS, _REMASKING = 1 << 60, 1 << 61
-"""Noise for different purposes comes from different numbers."""
+"""Offsets that keep noise for different purposes separate."""
 
 
 @dataclass(frozen=True)
@@ -24,19 +24,19 @@ class TokenSampler:
     """Draws tokens by the Gumbel-max trick: the highest noisy score is a sample from the softmax of the scores."""
 
     temperature: float = 1.0
-    """Scores are divided by it; towards 0 the most likely token wins."""
+    """Scores are divided by it; toward 0, the most likely token wins."""
     top_p: float = 1.0
-    """Only the most likely tokens are drawn from, as many as have this probability together."""
+    """Sample from the smallest set of tokens whose total probability reaches this."""
 
     def choose(
         self, logits: Tensor, allowed: AllowedTokens, keys: Tensor, positions: Tensor, step: int
     ) -> tuple[Tensor, Tensor]:
-        """A token at each of N positions and the model's log-probability of it: (N,), (N,).
+        """One token per position and its log-probability under the model: (N,), (N,).
 
         Args:
             logits: (N, vocab_size)
             allowed: The tokens that may be filled in.
-            keys: (N,) those of the canvases.
+            keys: (N,) the key of each position's canvas.
             positions: (N,) from 0 in each canvas.
             step: From 1.
         """
@@ -57,7 +57,7 @@ class TokenSampler:
 
 
 def make_sampler(temperature: float, top_p: float) -> TokenSampler | None:
-    """A sampler; None for temperature 0, which stands for the most likely token."""
+    """A sampler; None at temperature 0: always pick the most likely token."""
     check_number("temperature", temperature, at_least=0, at_most=100)
     check_number("top_p", top_p, above=0, at_most=1)
     if temperature == 0 and top_p < 1:
@@ -66,7 +66,7 @@ def make_sampler(temperature: float, top_p: float) -> TokenSampler | None:
 
 
 def nucleus(scores: Tensor, top_p: float) -> Tensor:
-    """Scores (N, tokens), -inf outside of the smallest set of most likely tokens with probability `top_p` together."""
+    """(N, tokens) scores, -inf outside the smallest set of tokens whose total probability reaches `top_p`."""
     if top_p >= 1:
         return scores
     ranked, index = scores.softmax(-1).sort(dim=-1, descending=True, stable=True)
@@ -81,5 +81,5 @@ def gumbel_noise(keys: Tensor, numbers: Tensor) -> Tensor:
 
 
 def remasking_noise(keys: Tensor, step: int, width: int) -> Tensor:
-    """(B, T) floats in [0, 1): whether a position is masked again after a step. keys: (B,)"""
+    """(B, T) floats in [0, 1) that decide what is masked again after a step. keys: (B,)"""
     return hash_uniform(keys, _REMASKING + (step << 20) + torch.arange(width, device=keys.device))

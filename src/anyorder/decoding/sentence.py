@@ -1,4 +1,4 @@
-"""One line to translate, encoded, whatever it holds: what the model has room for, and what is wrong with the rest."""
+"""Encode any line to translate: keep what the model has room for, and say what is wrong with the rest."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ class Sentence:
     ids: np.ndarray
     """Subwords, without delimiters."""
     reference_length: int | None = None
-    """Subwords of its reference, for the length rule `gold`."""
+    """In subwords, for the length rule `gold`."""
     parts: tuple[np.ndarray, ...] = ()
-    """What is translated, one after another, where the model has no room for `ids`."""
+    """The parts to translate one after another if `ids` is too long for the model."""
     problems: tuple[Problem, ...] = ()
-    """Why it is not translated as it is."""
+    """Why it is not translated as is."""
 
     def fit(self, room: int) -> list["Sentence"]:
-        """What the model has room for: the sentence, or its parts with their shares of the reference's length."""
+        """What the model has room for: the sentence, or its parts with their shares of the reference length."""
         parts = self.parts or (self.ids,)
         lengths: list[int | None] = [self.reference_length] * len(parts)
         if self.reference_length and len(self.ids):
@@ -37,13 +37,13 @@ class Sentence:
 def encode_sentences(
     model: TranslationModel, texts: Sequence[str], direction: str, reference_lengths: Sequence[int] | None = None
 ) -> list[Sentence]:
-    """Encode lines, whatever they hold.
+    """Encode lines of any content.
 
     Args:
         model: The model that will translate them.
         texts: Plain text.
         direction: Source and target language, such as `de-en`.
-        reference_lengths: Subwords of their references, for the length rule `gold`.
+        reference_lengths: Lengths of their references in subwords, for the length rule `gold`.
     """
     source, _ = model.languages(direction)
     cleaned = [clean_line(text) for text in texts]
@@ -59,7 +59,7 @@ def encode_sentences(
 
 
 def _split(model: TranslationModel, line: str) -> tuple[np.ndarray, ...]:
-    """The ids of the parts of a line of words that the model has no room for."""
+    """The ids of the parts of a line that is too long for the model."""
     words = words_to_split(line)
     encoded = model.vocabulary.encode(words)
     ids = np.array([i for word in encoded for i in word], np.int64)

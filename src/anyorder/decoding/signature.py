@@ -1,8 +1,8 @@
-"""The signature: one string that says how a trajectory or a score was made. It prints and parses back.
+"""The signature: one string that says how a trajectory or a score was made. It can be parsed back.
 
 `order:outer-in:stride=2|schedule:one|revision:none|beam:1|length:gold|seed:1|version:anyorder.0.2.0`
 
-A key ends at its first colon, so values may hold colons; `|`, `%` and line ends in values are escaped.
+A key ends at its first colon, so values may contain colons; `|`, `%` and line breaks in values are escaped.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ _ESCAPES = {"%": "%25", "|": "%7C", "\n": "%0A", "\r": "%0D"}
 class Signature(Mapping[str, str]):
     """Named settings in a fixed order.
 
-    A key may not hold `:` or `|`; a value may hold anything.
+    A key may not contain `:` or `|`; a value may contain anything.
 
     >>> signature = Signature(order="outer-in:stride=2", seed=1)
     >>> str(signature)
@@ -40,13 +40,13 @@ class Signature(Mapping[str, str]):
                 raise InputError(f"'{part}' is not part of a signature: expected key:value")
             for mark, escaped in reversed(_ESCAPES.items()):
                 value = value.replace(escaped, mark)
-            if key in settings:  # version 0.1.0 put sacreBLEU's version beside its own
+            if key in settings:  # version 0.1.0 put sacreBLEU's version next to its own
                 key = f"bleu.{key}"
             settings[key] = value
         return cls(settings)
 
     def with_settings(self, prefix: str = "", **more: object) -> "Signature":
-        """This signature and more settings behind it; `prefix` goes before each of their keys."""
+        """This signature with more settings appended; `prefix` is prepended to their keys."""
         return Signature({**self._settings, **{f"{prefix}{key}": value for key, value in more.items()}})
 
     def __getitem__(self, key: str) -> str:

@@ -1,7 +1,7 @@
-"""Canvases while they fill up: packed for the model, padded (B, T) for orders, all on the device.
+"""Canvases being filled: packed for the model, padded (B, T) for orders, all on the device.
 
-It knows which positions are masked and writes tokens; it knows no order, no schedule and no model architecture. A
-position is an index into the flattened (B, T).
+It tracks which positions are masked and writes tokens. It does not depend on any particular order, schedule or model
+architecture. A position is an index into the flattened (B, T).
 """
 
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ from anyorder.orders.base import Order, State
 
 @dataclass(frozen=True)
 class DecodeBatch:
-    """Canvases that are decoded together, on the host, those that take the most steps first."""
+    """Canvases to decode together, on the host, sorted by number of steps, most first."""
 
     canvases: CanvasBatch
     keys: np.ndarray
     """(B * copies,) see `Canvas.key`."""
     copies: int = 1
-    """How often each canvas is filled; the copies of canvas i have the numbers i * copies and up."""
+    """How often each canvas is filled; the copies of canvas i start at index i * copies."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Hypothesis:
     logprobs: np.ndarray
     """(T,) the model's log-probability of each token when it was filled."""
     writes: list[tuple[int, int, int, float]] | None = None
-    """Every write as (position, step, id, log-probability), where positions were revised."""
+    """Every write as (position, step, id, log-probability), if positions were revised."""
     forwards: int = 0
-    """Forward passes in which its canvas was under way: as many as its last step if nothing else is said."""
+    """Number of forward passes it took to decode; defaults to the last step."""
 
     def __post_init__(self) -> None:
         if not self.forwards:
@@ -50,7 +50,7 @@ class Hypothesis:
 
 
 class DecodeState:
-    """Canvases under way.
+    """The decoding state.
 
     All arrays keep their full size; `drop_finished` narrows the views that are worked on to the unfinished canvases.
     """
@@ -68,11 +68,11 @@ class DecodeState:
         self.lengths = lengths
         """(all canvases,) on the host."""
         self.remaining = masked.sum(1)
-        """(canvases under way,) on the host: positions still masked."""
+        """(unfinished canvases,) on the host: masked positions."""
         self.total = self.remaining
-        """(all canvases,) on the host: positions that were masked at first."""
+        """(all canvases,) on the host: initially masked positions."""
         self.step = 0
-        """The last one made, from 1."""
+        """The last step, from 1."""
         self.mask_token = model.mask_token
         self.allowed = AllowedTokens(model.allowed_tokens, device)
         self._device = device
@@ -80,14 +80,14 @@ class DecodeState:
         self._segment_ends = np.cumsum(canvases.packed.sizes)
         self._all_tokens = to_device(canvases.packed.tokens, device)
         self.tokens = self._all_tokens
-        """(packed tokens,) of the canvases under way."""
+        """(packed tokens,) of unfinished canvases."""
         self._segment_starts = to_device(canvases.packed.starts, device)
-        # Positions behind the end of a short canvas belong to its neighbors; nobody may ask for them.
+        # Positions past the end of a short canvas belong to its neighbors and must not be queried.
         rows = np.minimum(starts[:, None] + np.arange(self.width), len(canvases.packed.tokens) - 1)
         self._row_of = to_device(rows.reshape(-1), device)
         self._masked = to_device(masked, device)
         self._fillable = None if masked.sum() == lengths.sum() else self._masked.clone()
-        """(all canvases, T) what was masked at first; None if that was everything."""
+        """(all canvases, T) what was initially masked; None if everything was."""
         self._steps = torch.zeros(count, self.width, dtype=torch.int32, device=device)
         self._logprobs = torch.zeros(count, self.width, device=device)
         self._length_tensor = to_device(lengths.astype(np.int64), device)
@@ -133,11 +133,11 @@ class DecodeState:
         return torch.nonzero_static(self._masked[:now].flatten(), size=int(self.remaining.sum())).squeeze(1)
 
     def fillable_positions(self) -> Tensor:
-        """Those that are masked and those that were filled, of canvases that `select` has chosen."""
+        """Masked and filled (not given) positions; only for canvases chosen by `select`."""
         return torch.nonzero_static((self._masked | self.filled).flatten(), size=int(self.total.sum())).squeeze(1)
 
     def query(self, positions: Tensor, counts: np.ndarray) -> QueryPositions:
-        """The same positions in the packed tokens; counts: (B,) how many lie in each canvas, at least one."""
+        """These positions in the packed tokens; counts: (B,) how many are in each canvas, at least one."""
         one_each = len(positions) == len(counts)
         segments = self._one_each.first(len(counts)) if one_each else Segments.of(counts, self._device)
         return QueryPositions(self._row_of[positions], segments)
@@ -145,7 +145,7 @@ class DecodeState:
     def query_with_openings(
         self, positions: Tensor, at: QueryPositions, counts: np.ndarray
     ) -> tuple[QueryPositions, Tensor, Tensor]:
-        """Those positions and the delimiter before each canvas, and where delimiters and positions then stand."""
+        """These positions plus the delimiter before each canvas, and the indices of delimiters and positions."""
         canvases = torch.arange(len(self.remaining), device=self._device)
         openings = at.segments.cu_seqlens[:-1] + canvases
         inner = torch.arange(len(positions), device=self._device) + positions // self.width + 1
@@ -155,7 +155,7 @@ class DecodeState:
         return QueryPositions(rows, Segments.of(counts + 1, self._device)), openings, inner
 
     def padded_tokens(self) -> Tensor:
-        """(B, T) what stands where; anything behind a canvas's end."""
+        """(B, T) current tokens; undefined past a canvas's end."""
         now = len(self.remaining) * self.width
         return self._all_tokens[self._row_of[:now]].view(-1, self.width)
 
@@ -171,13 +171,13 @@ class DecodeState:
         self._logprobs.view(-1).index_copy_(0, positions, logprobs)
 
     def remask(self, positions: Tensor, hides_tokens: bool = True) -> None:
-        """Mask filled positions again; the model may see what stands there until they are written anew."""
+        """Mask filled positions again; unless hidden, the model sees the old tokens until overwritten."""
         if hides_tokens:
             self._all_tokens.index_fill_(0, self._row_of[positions], self.mask_token)
         self._masked.view(-1).index_fill_(0, positions, True)
 
     def adopt(self, parents: Tensor) -> None:
-        """Each canvas under way takes over what another one of its size holds. parents: (B,) the number of that one."""
+        """Each unfinished canvas copies the contents of another of its size. parents: (B,) the index of that one."""
         now, total = len(parents), len(self.tokens)
         shift = self._segment_starts[parents] - self._segment_starts[:now]
         sizes = to_device(self._segment_sizes[:now], self._device)
@@ -187,13 +187,13 @@ class DecodeState:
             values[:now].copy_(values[parents])
 
     def drop_finished(self, remaining: np.ndarray) -> None:
-        """Go on with the first canvases only, in which so much remains."""
+        """Keep only the first B canvases. remaining: (B,) still masked."""
         self.remaining = remaining
         if len(remaining):
             self.tokens = self._all_tokens[: int(self._segment_ends[len(remaining) - 1])]
 
     def select(self, canvases: np.ndarray) -> "DecodeState":
-        """A copy with only these canvases, by number, in which something remains."""
+        """A copy with only these canvases, by index; all must be unfinished."""
         index = to_device(canvases, self._device)
         rows = ranges(self._segment_ends[canvases] - self._segment_sizes[canvases], self._segment_sizes[canvases])
         chosen: DecodeState = object.__new__(DecodeState)
@@ -217,7 +217,7 @@ class DecodeState:
         return chosen
 
     def absorb(self, finished: "DecodeState", canvases: np.ndarray) -> None:
-        """Take over what a selection of these canvases holds."""
+        """Copy these canvases back from a selection."""
         index = to_device(canvases, self._device)
         tokens = finished._all_tokens[finished._row_of].view(-1, self.width)
         inside = torch.arange(self.width, device=self._device) < finished._length_tensor[:, None]
@@ -237,26 +237,26 @@ class DecodeState:
         return (inside if self._fillable is None else self._fillable) & ~self._masked
 
     def results(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens, steps and log-probabilities of all canvases: (B, T) on the device, anything behind an end."""
+        """Tokens, steps and log-probabilities of all canvases: (B, T) on the device, undefined past the end."""
         return self._all_tokens[self._row_of].view(-1, self.width), self._steps, self._logprobs
 
     def choose(
         self, logits: Tensor, positions: Tensor, step: int, sampler: TokenSampler | None
     ) -> tuple[Tensor, Tensor]:
-        """The tokens to write, the most likely ones without a sampler, and their log-probabilities: (N,), (N,)."""
+        """The tokens to write (the most likely ones without a sampler) and their log-probabilities: (N,), (N,)."""
         if sampler is None:
             return self.allowed.best(logits)
         keys = self._keys[positions // self.width]
         return sampler.choose(logits, self.allowed, keys, positions % self.width, step)
 
     def token_logprobs(self, positions: Tensor, logits: Tensor) -> Tensor:
-        """(B, T) the log-probability of the token that stands at each of these positions; 0 elsewhere."""
+        """(B, T) the log-probability of the current token at each of these positions; 0 elsewhere."""
         tokens = self._all_tokens[self._row_of[positions]]
         found = logits.gather(1, tokens[:, None]).squeeze(1) - log_total(logits)
         return torch.zeros_like(self._logprobs).view(-1).index_copy_(0, positions, found).view_as(self._logprobs)
 
     def track_history(self) -> "RevisionHistory":
-        """What a revision must know of earlier steps; it is kept from now on."""
+        """What revisions need to know about earlier steps; kept from now on."""
         if self._history is None:
             shape, device = self._masked.shape, self._device
             self._history = RevisionHistory(
@@ -267,11 +267,11 @@ class DecodeState:
         return self._history
 
     def record_forwards(self, canvases: np.ndarray, forwards: int) -> None:
-        """Canvases, by number, are finished after so many forward passes."""
+        """Record how many forward passes these canvases, by index, took."""
         self._forwards[canvases] = forwards
 
     def hypotheses(self) -> list[Hypothesis]:
-        """The same on the host, canvas by canvas."""
+        """The results on the host, by canvas."""
         packed = self._all_tokens.cpu().numpy()
         steps, logprobs = self._steps.cpu().numpy(), self._logprobs.cpu().numpy()
         writes = self._writes_by_canvas()
@@ -312,7 +312,7 @@ class RevisionHistory:
     """(B,) int64"""
 
     def record(self, positions: Tensor, changed: Tensor) -> None:
-        """Positions were written; changed: (N,) bool, whether that changed the token."""
+        """Record writes to positions; changed: (N,) bool, whether the token changed."""
         self.times_written.view(-1).index_add_(0, positions, torch.ones_like(positions))
         self.changed.view(-1).index_copy_(0, positions, changed)
 
@@ -321,7 +321,7 @@ class RevisionHistory:
 
 
 def comparable(scores: Tensor, masked: Tensor, name: str) -> Tensor:
-    """An order's scores, -inf where nothing is masked and finite elsewhere. What is not a number comes last."""
+    """An order's scores, finite at masked positions and -inf elsewhere. NaN ranks last."""
     if not isinstance(scores, Tensor) or scores.shape != masked.shape:  # a user's own order may return anything
         found = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
         raise InputError(f"order '{name}': returned {found}, expected scores of shape {tuple(masked.shape)}")

@@ -1,4 +1,4 @@
-"""Filling by hand: the caller chooses positions and, if wanted, tokens; the model predicts the rest. For example::
+"""Filling by hand: the caller chooses positions and optionally tokens; the model predicts the rest. For example::
 
     translator = anyorder.load("de-en")
     [source] = translator.encode(["Guten Morgen, Welt!"], "de")
@@ -7,8 +7,8 @@
     state.tokens, state.next, state.candidates[state.next]
 
 The engine does the work. `GuidedOrder` is an order like any other: it ranks the given positions first, one after
-another. In the step after the last of them it looks at everything that is masked, and that look is the result. Nothing
-here knows text, HTTP or a particular model.
+another. After the last of them, one final step predicts everything that is still masked; its output is the result.
+Nothing here depends on text, HTTP or a particular model.
 """
 
 from collections import OrderedDict
@@ -43,7 +43,7 @@ class Fill:
     position: int
     """From 0."""
     token: str | None = None
-    """A token as `Model.to_tokens` shows it (`@@` where the word goes on); None for the model's best."""
+    """A token as `Model.to_tokens` shows it (`@@` if the word continues); None for the model's best."""
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,17 @@ class StepState:
     tokens: list[str | None]
     """T tokens; None where masked."""
     steps: list[int | None]
-    """The step, from 1, at which each was filled; None where masked, and where the canvas was given."""
+    """The step, from 1, at which each was filled; None where masked or given."""
     logprobs: list[float | None]
-    """The model's log-probability of each token when it was filled, chosen ones included; None as in `steps`."""
+    """The model's log-probability of each token when filled, even if the caller chose it; None as in `steps`."""
     given: list[bool]
-    """True where the caller chose the token, or gave it with the canvas."""
+    """True where the caller chose the token or gave it in the canvas."""
     next: int | None
-    """The position that the order would fill now; None without an order, and when nothing is masked."""
+    """The position that the order would fill next; None without an order or if nothing is masked."""
     scores: list[float | None]
-    """The softmax of the order's scores over the masked positions; None where filled, and without an order."""
+    """The softmax of the order's scores over the masked positions; None where filled or without an order."""
     is_policy: bool
-    """Whether the order was learned: then `scores` are its probabilities. The scores of other orders only rank."""
+    """Whether the order was learned. If so, `scores` are its probabilities; otherwise they only rank."""
     candidates: list[list[Candidate] | None]
     """The model's most probable tokens at each masked position, best first; None where filled."""
 
@@ -78,18 +78,18 @@ def step(
     top_k: int = TOP_K,
     cache: "StepCache | None" = None,
 ) -> StepState:
-    """Fill positions of a canvas one after another, and look at what is still masked.
+    """Fill positions of a canvas one by one, then predict what is still masked.
 
-    Filling the positions that an order chose, one a step, reproduces what it wrote, bit by bit on the CPU.
+    Filling the positions that an order chose, one per step, reproduces what it wrote; on the CPU, bit for bit.
 
     Args:
         model: Predicts the tokens.
-        canvas: What to fill, such as `TranslationModel.blank_canvas(...)`. Its key is for random orders.
+        canvas: What to fill, such as `TranslationModel.blank_canvas(...)`. Random orders use its key.
         fills: Positions in the order in which they are filled, each at most once. A `Fill` may choose the token;
-            otherwise it is the model's best.
-        order: The order whose choice of the next position is wanted.
+            otherwise the model's best is used.
+        order: The order that chooses the next position and scores the masked ones.
         top_k: Number of candidates at each masked position.
-        cache: What this model wrote before, so that a sentence that goes on costs one forward pass.
+        cache: Earlier results of this model, so that continuing a sentence costs one forward pass.
     """
     check_number("top_k", top_k, at_least=1)
     moves = check_fills(model, canvas, fills)
@@ -133,7 +133,7 @@ def find_token(model: Model, text: str) -> int:
     if model not in _TOKEN_IDS:
         ids = np.flatnonzero(model.allowed_tokens)
         shown = model.to_tokens(ids)
-        # The first id of each text, where two look alike.
+        # If two tokens look alike, the first id wins.
         _TOKEN_IDS[model] = dict(zip(reversed(shown), reversed(ids.tolist()), strict=True))
     token_ids = _TOKEN_IDS[model]
     if text not in token_ids:
@@ -177,9 +177,9 @@ class GuidedOrder(Order):
         return scores
 
     def _needs_at(self, step: int) -> Needs:
-        """The look needs everything, and so does a chosen token, whose probability is wanted.
+        """The final step needs everything. So does a chosen token, to get its probability.
 
-        Other steps compute what a step of the order computes, so that they write the same to the last bit.
+        Other steps compute exactly what the order would, so that the results are bit-identical.
         """
         if step > len(self._moves) or self._moves[step - 1].token is not None:
             return "both"
@@ -191,14 +191,14 @@ Written = tuple[int, float]
 
 
 class StepCache:
-    """What one model wrote by hand recently. It holds tokens, not tensors, and forgets the oldest."""
+    """Recent results of one model. It holds tokens, not tensors, and drops the oldest."""
 
     def __init__(self, size: int = 4096):
         self._size = size
         self._written: OrderedDict[tuple[Hashable, tuple[_Move, ...]], Written] = OrderedDict()
 
     def find(self, canvas: Hashable, moves: Sequence[_Move]) -> list[Written]:
-        """What was written by the first moves, as many of them as are known."""
+        """What the longest cached prefix of the moves wrote."""
         known: list[Written] = []
         for count in range(1, len(moves) + 1):
             key = canvas, tuple(moves[:count])
@@ -209,7 +209,7 @@ class StepCache:
         return known
 
     def add(self, canvas: Hashable, moves: Sequence[_Move], hypothesis: Hypothesis) -> None:
-        """Remember what was written by all moves."""
+        """Remember what each move wrote."""
         for count, move in enumerate(moves, 1):
             written = int(hypothesis.ids[move.position]), float(hypothesis.logprobs[move.position])
             self._written[canvas, tuple(moves[:count])] = written
@@ -225,7 +225,7 @@ def _needs(order: Order | None) -> Needs:
 def _run(
     model: Model, canvas: Canvas, moves: Sequence[_Move], known: Sequence[Written], guided: GuidedOrder
 ) -> DecodeState:
-    """The state after all moves and one more step, the look."""
+    """The state after all moves and the final step."""
     batch = DecodeBatch(model.pack([canvas]), np.array([canvas.key], np.int64))
     state = DecodeState(batch, model)
     for number, (move, written) in enumerate(zip(moves, known, strict=False), 1):
@@ -263,7 +263,7 @@ def _step_state(
     top_k: int,
 ) -> StepState:
     ids, steps = hypothesis.ids.copy(), hypothesis.steps.copy()
-    looked = np.flatnonzero(steps == len(moves) + 1)  # the look filled one position more
+    looked = np.flatnonzero(steps == len(moves) + 1)  # the final step filled one more position
     ids[looked], steps[looked] = model.mask_token, 0
     masked = ids == model.mask_token
     filled = (steps > 0).tolist()
@@ -296,6 +296,6 @@ def _candidates(model: Model, guided: "GuidedOrder", top_k: int) -> list[list[Ca
 
 
 def _at_masked(values: Sequence[T], masked: np.ndarray) -> list[T | None]:
-    """Values of the masked positions where they belong; None elsewhere, and everywhere if there are no values."""
+    """Values put back at the masked positions; None elsewhere, and everywhere if there are no values."""
     each = iter(values)
     return [next(each, None) if hidden else None for hidden in masked]

@@ -34,7 +34,7 @@ class Write:
 def to_writes(
     writes: Iterable[tuple[int, int, int, float]] | None, to_tokens: Callable[[Sequence[int]], list[str]]
 ) -> list[Write] | None:
-    """Writes of ids as (position, step, id, log-probability) with their tokens; None stays None."""
+    """Convert (position, step, id, log-probability) tuples to `Write` objects; None stays None."""
     if writes is None:
         return None
     writes = list(writes)
@@ -80,7 +80,7 @@ class Trajectory:
     note: str = ""
     """How the source was changed, such as `source split into 3 parts`; empty if it was used unchanged."""
     forwards: int = 0
-    """Number of forward passes that decoding it took; by default the number of the last step."""
+    """Number of forward passes it took to decode; defaults to the last step."""
 
     def __post_init__(self) -> None:
         if not self.forwards:

@@ -1,6 +1,6 @@
-"""What an order is: a score for every position that may be filled now. Orders are found by name, options in the name.
+"""What an order is: a score for every position that may be filled now. Orders have names, which may contain options.
 
-An order never fills anything and never counts steps; how many positions a step fills is the schedule's business.
+An order never fills anything and never counts steps; the schedule decides how many positions a step fills.
 """
 
 import math
@@ -32,16 +32,16 @@ class State:
     lengths: Tensor
     """(B,) int64"""
     keys: Tensor
-    """(B,) int64: a number that belongs to the sentence and the seed, for random orders."""
+    """(B,) int64: identifies the sentence and the seed, for random orders."""
     step: int
     """From 1."""
     where: Tensor | None = None
-    """(M,) int64: masked positions as indices into the flattened (B, T); `hidden` and `logits` follow it. All of them,
-    unless the order is local and the schedule cannot fill some of them now."""
+    """(M,) int64: masked positions as indices into the flattened (B, T), aligned with `hidden` and `logits`. All of
+    them, unless the order is local and the schedule cannot fill some of them now."""
     segments: Segments | None = None
-    """How many of them lie in each sequence."""
+    """How many of them are in each sequence."""
     tokens: Tensor | None = None
-    """(B, T) int64: what stands there now, for orders that need `hidden` or `logits`."""
+    """(B, T) int64: the current tokens, for orders that need `hidden` or `logits`."""
     hidden: Tensor | None = None
     """(M, hidden_size), for orders that need it."""
     logits: Tensor | None = None
@@ -52,7 +52,7 @@ class State:
     allowed: AllowedTokens = _EVERY_TOKEN
     """The tokens that may be filled in."""
     fillable: Tensor | None = None
-    """(B, T) bool: true where a position was masked at first; None if that is all of every sequence."""
+    """(B, T) bool: true where a position was initially masked; None if every position was."""
 
     @property
     def positions(self) -> Tensor:
@@ -60,7 +60,7 @@ class State:
         return torch.arange(self.masked.shape[1], device=self.masked.device)
 
     def spread(self, values: Tensor) -> Tensor:
-        """Values of the masked positions in their places, -inf everywhere else: (M,) to (B, T)."""
+        """Put values at the masked positions, -inf everywhere else: (M,) to (B, T)."""
         assert self.where is not None
         scores = torch.full(self.masked.shape, -torch.inf, device=self.masked.device)
         scores.view(-1).index_copy_(0, self.where, values.float())
@@ -71,18 +71,18 @@ class Order(ABC):
     """One way to decide what is filled next."""
 
     needs: Needs = "nothing"
-    """What of the model it looks at."""
+    """Which model outputs it uses."""
     needs_opening: bool = False
     """Whether it looks at the hidden state of the delimiter before the canvas."""
     is_local: bool = False
-    """Whether the score of a position depends on the model's prediction at this position alone. Then the engine looks
-    only at positions that the schedule can fill now."""
+    """Whether the score of a position depends on the model's prediction at that position alone. If so, the engine
+    computes only positions that the schedule can fill now."""
     name: str = ""
-    """As the user wrote it: it names the order in tables and signatures."""
+    """The name as the user wrote it, for tables and signatures."""
 
     @classmethod
     def parse(cls, options: str) -> "Order":
-        """From what stands behind the colon of its name: `stride=2`."""
+        """Build it from the options in its name, such as `stride=2`."""
         numbers: dict[str, float] = {}
         for part in filter(None, options.split(",")):
             key, _, value = part.partition("=")
@@ -99,17 +99,17 @@ class Order(ABC):
             raise InputError(f"it has no such option ({f'only {names}' if names else 'nor any other'})") from None
 
     def bind(self, model: SavedModel, task: str) -> "Order":
-        """The order as it decodes with this model; most are the same for all. task: such as the direction `de-en`."""
+        """Bind the order to this model; most are the same for all. task: such as the direction `de-en`."""
         return self
 
     @property
     def identity(self) -> str:
-        """What signatures call it: its name, and whatever else decides what it does."""
+        """Its name in signatures, plus anything else that affects its behavior."""
         return self.name or type(self).__name__
 
     @abstractmethod
     def scores(self, state: State) -> Tensor:
-        """(B, T) float: the highest is filled first, ties go left. What is not masked is ignored."""
+        """(B, T) float: the highest is filled first, ties go left. Only masked positions count."""
 
 
 class FunctionOrder(Order):
@@ -130,14 +130,14 @@ OrderOrFunction = TypeVar("OrderOrFunction", bound=Callable[..., Any])
 
 
 def register_order(name: str, needs: Needs = "nothing") -> Callable[[OrderOrFunction], OrderOrFunction]:
-    """Decorator: the order is found under this name, in Python and on the command line.
+    """Decorator: register the order under this name, in Python and on the command line.
 
-    It goes on a subclass of `Order`, whose constructor's arguments are the options in the name, or on a plain function
-    from a `State` to scores (B, T).
+    Apply it to a subclass of `Order`, whose constructor arguments become the options in the name, or to a plain
+    function from a `State` to scores (B, T).
 
     Args:
         name: What users write.
-        needs: For functions, what of the model they look at; classes say it themselves.
+        needs: For functions, which model outputs they use; classes declare it themselves.
     """
 
     def add(order: OrderOrFunction) -> OrderOrFunction:

@@ -1,4 +1,4 @@
-"""Orders that look at the model's own predictions at the masked positions. They know no tokens and no positions."""
+"""Orders that look only at the model's predictions at the masked positions, not at tokens or positions."""
 
 from abc import abstractmethod
 

@@ -1,6 +1,6 @@
-"""What a policy network sees of the masked positions: hidden states, and features of the model's predictions.
+"""What a policy network sees at the masked positions: hidden states and features of the model's predictions.
 
-The features know no words and no language, so an order that uses only them works with any model.
+The features do not depend on words or language, so an order that uses only them works with any model.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,12 +18,12 @@ FEATURES = (
     "from left", "from right", "share masked", "filled left", "filled right", "leftmost", "rightmost",
     "gap left", "gap right",
 )  # fmt: skip
-"""The features of a masked position; `extract_features` says what each is."""
+"""The features of a masked position; see `extract_features` for each."""
 
 
 @dataclass(frozen=True)
 class PolicyInputs:
-    """What the policy network reads of M masked positions."""
+    """The policy network's inputs for M masked positions."""
 
     hidden: Tensor | None
     """(M, hidden_size)"""
@@ -49,7 +49,7 @@ class PolicyInputs:
 
 @dataclass(frozen=True)
 class PredictionStats:
-    """What the logits say at M positions."""
+    """Logit statistics at M positions."""
 
     best: Tensor
     """(M,) log-probability of the best token."""
@@ -62,7 +62,7 @@ class PredictionStats:
     token: Tensor
     """(M,) the best token."""
     log_total: Tensor
-    """(M,) the logarithm of the distribution's denominator."""
+    """(M,) the logarithm of the softmax denominator."""
 
 
 StatsFunction = Callable[[Tensor, int, Tensor | None, int], tuple[Tensor, ...]]
@@ -87,7 +87,7 @@ def extract_features(state: State, stats_function: StatsFunction = prediction_st
     best, margin, entropy, mask: the model's uncertainty. lead: best minus the sequence's highest. twin: the probability
     of the same token at the masked neighbor. same: the filled neighbor is that token. from left, from right: distance
     from the ends, as a share of the length. filled: the neighbor is filled (the ends count as filled). leftmost,
-    rightmost: no masked position lies further out. gap: one over the distance to the next filled position.
+    rightmost: no masked position is further out. gap: one over the distance to the next filled position.
     """
     assert state.logits is not None
     assert state.where is not None
@@ -97,7 +97,7 @@ def extract_features(state: State, stats_function: StatsFunction = prediction_st
     stats = PredictionStats(*stats_function(logits, state.allowed.first, state.allowed.blocked, state.mask_token))
     lead = stats.best - state.spread(stats.best).amax(1)[where // width]
     follows = F.pad((where[1:] == where[:-1] + 1) & (where[1:] % width != 0), (1, 1))
-    # The best token of position i at the position after it, and of i + 1 at the one before it.
+    # The probability of position i's best token at i + 1, and of i + 1's best token at i.
     right = (logits[1:].gather(1, stats.token[:-1, None]).squeeze(1) - stats.log_total[1:]).exp()
     left = (logits[:-1].gather(1, stats.token[1:, None]).squeeze(1) - stats.log_total[:-1]).exp()
     twin_left, twin_right = F.pad(left, (1, 0)) * follows[:-1], F.pad(right, (0, 1)) * follows[1:]

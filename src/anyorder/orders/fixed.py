@@ -1,4 +1,4 @@
-"""Orders that do not look at the model: the sentence's length (and the seed) decides them."""
+"""Orders that ignore the model: they depend on the sentence's length (and the seed)."""
 
 import torch
 from torch import Tensor
@@ -34,12 +34,12 @@ class OuterIn(Order):
     def __init__(self, stride: float = 1):
         if stride < 1 or stride != int(stride):
             raise InputError(f"stride {stride:g} is not a whole number from 1")
-        self.stride = min(int(stride), 1 << 20)  # longer than any sentence; more would not fit into a tensor's numbers
+        self.stride = min(int(stride), 1 << 20)  # longer than any sentence; larger values could overflow a tensor
 
     def scores(self, state: State) -> Tensor:
         left = state.positions.expand(state.masked.shape)
         right = state.lengths[:, None] - 1 - left
-        # Were there no end to the sentence: block b from the left has turn 2b, block b from the right turn 2b + 1.
+        # If the sentence had no end: block b from the left has turn 2b, block b from the right turn 2b + 1.
         turn_left = left // self.stride * 2 * self.stride + left % self.stride
         turn_right = (right // self.stride * 2 + 1) * self.stride + right % self.stride
         return -torch.minimum(turn_left, turn_right).float()
@@ -89,7 +89,7 @@ def hash_uniform(keys: Tensor, numbers: Tensor) -> Tensor:
 
 
 def splitmix64(numbers: Tensor) -> Tensor:
-    """Whole numbers scrambled one to one into 64 random-looking bits, the same on every device."""
+    """Map integers one-to-one to 64 random-looking bits, the same on every device."""
     for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
         numbers = (numbers ^ ((numbers >> shift) & ((1 << (64 - shift)) - 1))) * factor
     return numbers ^ ((numbers >> 31) & ((1 << 33) - 1))

@@ -47,7 +47,7 @@ class LearnedOrder(Order):
 class UnboundLearnedOrder(Order):
     """Ranked by a policy: the model's own, or `learned:NAME`, `learned:PATH`, or a bundled `learned:MODEL/NAME`."""
 
-    needs = "both"  # until it is bound: then what its kind needs
+    needs = "both"  # until it is bound; after that, what its kind needs
 
     def __init__(self, place: str = DEFAULT):
         self.place = place

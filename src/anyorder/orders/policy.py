@@ -1,6 +1,6 @@
 """The policy network: a small network that scores every masked position (paper, section 3.2).
 
-It knows what it reads of a position, not how it is learned, saved or found.
+This module defines its inputs and layers, not how it is learned, saved or found.
 """
 
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ STARTS: dict[str, dict[str, float]] = {
     "least-to-most": {"mask": -1.0},
     "easy-first": {"mask": -1.0, "entropy": -1.0},
 }
-"""Heuristic orders as weights of features."""
+"""Heuristic orders as feature weights."""
 
-# What brings each feature to about the size of one before it enters the network.
+# Factors that scale each feature to about 1 before it enters the network.
 _SCALES = {"best": 0.3, "entropy": 0.2, "mask": 0.1, "lead": 0.3}
 
 
@@ -57,7 +57,7 @@ class PolicyConfig:
 
     @property
     def uses_hidden(self) -> bool:
-        """If not, it knows no words and no language, and works with any model."""
+        """If not, it ignores words and language and works with any model."""
         return self.kind in ("hidden", "features")
 
     @property
@@ -70,9 +70,9 @@ class PolicyConfig:
 
 
 class PolicyNetwork(nn.Module):
-    """Two layers on what is known of a masked position; with `attention`, layers over all of them in between.
+    """Two layers applied to each masked position; with `attention`, layers across positions in between.
 
-    A weight for every feature comes on top, so that a network that adds nothing is a heuristic order.
+    A weighted sum of the features is added, so that a network that outputs zero is a heuristic order.
     """
 
     def __init__(self, config: PolicyConfig, hidden_size: int):
@@ -90,14 +90,14 @@ class PolicyNetwork(nn.Module):
                 self.read_features = Linear(len(FEATURES), size)
                 scales = torch.tensor([_SCALES.get(name, 1.0) for name in FEATURES])
                 self.register_buffer("scales", scales, persistent=False)
-                # The network adds nothing at first: the order begins as the one it starts from.
+                # The network adds nothing initially: the policy begins as the heuristic order it starts from.
                 nn.init.zeros_(self.out)
         if config.uses_features:
             start = STARTS[config.start]
             self.linear = nn.Parameter(torch.tensor([start.get(name, 0.0) * config.init_scale for name in FEATURES]))
 
     def inputs(self, state: State, stats_function: StatsFunction = prediction_stats) -> PolicyInputs:
-        """What the network reads of a state."""
+        """The network's inputs for a state."""
         assert not self.config.uses_hidden or state.hidden is not None
         hidden = state.hidden if self.config.uses_hidden else None
         return PolicyInputs(hidden, extract_features(state, stats_function) if self.config.uses_features else None)
@@ -126,6 +126,6 @@ class PolicyNetwork(nn.Module):
 
 
 def _layer_config(size: int) -> TransformerConfig:
-    """Heads of 64 units, or a few more where the size is not a multiple of that."""
+    """As many heads of at least 64 units as divide the size evenly."""
     heads = next(count for count in range(max(1, size // 64), 0, -1) if size % count == 0)
     return TransformerConfig(hidden_size=size, num_heads=heads, dropout=0.0)

@@ -1,7 +1,7 @@
 """Learned orders on disk: a folder with `order.json` and `order.safetensors`.
 
-A model's own orders lie beside its weights, in `learned/NAME` or `learned/NAME/TASK`; a task is a direction such as
-`de-en`, or `infill`.
+A model's own orders are stored next to its weights, in `learned/NAME` or `learned/NAME/TASK`; a task is a direction
+such as `de-en`, or `infill`.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ FORMAT = 1
 def save_order(
     network: PolicyNetwork, folder: Path, model: SavedModel, directions: Sequence[str], **record: Any
 ) -> None:
-    """Write an order; a folder that holds one already is replaced as a whole. `record`: how it was learned."""
+    """Save an order; an existing one in the folder is replaced as a whole. `record`: how it was learned."""
     weights = to_bytes(
         {name: value.detach().float().cpu().contiguous() for name, value in network.state_dict().items()}
     )
@@ -50,7 +50,7 @@ def save_order(
 
 @dataclass(frozen=True)
 class OrderRecord:
-    """What is known of a learned order besides its weights."""
+    """The metadata of a learned order."""
 
     policy: PolicyConfig
     hidden_size: int
@@ -74,12 +74,12 @@ class OrderRecord:
 
 
 def load_order(folder: Path) -> tuple[PolicyNetwork, OrderRecord]:
-    """The network, and what is known of it."""
+    """The network and its metadata."""
     return read_whole(folder, _load)
 
 
 def read_order_record(folder: Path) -> OrderRecord:
-    """What is known of the order in a folder."""
+    """The metadata of the order in a folder."""
     return read_whole(folder, _read_record)
 
 
@@ -113,7 +113,7 @@ def _load(folder: Path) -> tuple[PolicyNetwork, OrderRecord]:
 
 
 def find_order(place: str, model: SavedModel, task: str) -> Path:
-    """The folder of a learned order: a path, the name of one beside the model, or a bundled model's, `MODEL/NAME`."""
+    """The folder of a learned order: a path, a name next to the model, or a bundled model's `MODEL/NAME`."""
     if (Path(place) / CONFIG).exists():
         return Path(place)
     candidates = [(model.path / FOLDER, place)] if model.path else []
@@ -136,13 +136,13 @@ def find_order(place: str, model: SavedModel, task: str) -> Path:
 
 
 def order_names(path: Path) -> list[str]:
-    """Names of the learned orders beside the model in that folder."""
+    """Names of the learned orders of the model in that folder."""
     names = {file.relative_to(path / FOLDER).parts[0] for file in path.glob(f"{FOLDER}/**/{CONFIG}")}
     return sorted(name for name in names if not is_leftover(name))
 
 
 def default_order(model: SavedModel, task: str) -> str:
-    """`learned` where the model has an order of its own for this task, else `margin`."""
+    """`learned` if the model has its own order for this task, else `margin`."""
     try:
         folder = find_order(DEFAULT, model, task)
     except InputError:

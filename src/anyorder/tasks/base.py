@@ -1,6 +1,6 @@
-"""Tasks with one right answer: a grid of cells, some given and some empty. Nothing here knows a model or a tokenizer.
+"""Tasks with one right answer: a grid of cells, some given and some empty. Independent of models and tokenizers.
 
-A task of your own is a small class in a file of your own::
+To add a task, write a small class in a file of your own::
 
     @anyorder.register_task("my-puzzle")
     class MyPuzzle(anyorder.PuzzleTask):
@@ -21,9 +21,9 @@ from anyorder.errors import InputError, unknown
 from anyorder.registry import check_free
 
 EMPTY = 0
-"""The cell that is to be filled. Other cells hold the number of their symbol, from 1."""
+"""An empty cell, to be filled. Other cells hold the number of their symbol, from 1."""
 BLANKS = "0."
-"""Characters of a line that stand for an empty cell; the first is written."""
+"""Characters that stand for an empty cell; `write` uses the first."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Examples:
         return len(self.puzzles)
 
     def take(self, rows: np.ndarray) -> "Examples":
-        """Some of the examples, by number."""
+        """Some of the examples, by index."""
         return Examples(self.puzzles[rows], self.solutions[rows])
 
 
@@ -47,14 +47,14 @@ class PuzzleTask(ABC):
     """What a puzzle looks like, how to get examples of it, and when an answer is right."""
 
     name: str
-    """Under which it is registered."""
+    """As it was registered."""
     symbols: ClassVar[Sequence[str]]
     """What a cell may hold: one character each."""
     columns: ClassVar[int]
-    """The width of the grid, for showing it."""
+    """The width of the grid, for display."""
     rows: ClassVar[int]
     box: ClassVar[int] = 0
-    """Cells along the side of a box, for showing it; 0 if the grid has no boxes."""
+    """Cells along the side of a box, for display; 0 if the grid has no boxes."""
 
     @abstractmethod
     def generate(self, count: int, seed: int) -> Examples:
@@ -62,14 +62,14 @@ class PuzzleTask(ABC):
 
     @abstractmethod
     def is_solved(self, puzzles: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """(N,) bool: which answers keep what was given and break no rule. Both are (N, cells)."""
+        """(N,) bool: which answers keep given cells and break no rule. Both are (N, cells)."""
 
     def augment(self, examples: Examples, random: np.random.Generator) -> Examples:
-        """The examples, changed at random into others that are as valid. Much cheaper than generating them."""
+        """Change examples at random into equally valid ones. Much cheaper than generating new ones."""
         return examples
 
     def problems(self, puzzles: np.ndarray) -> list[str]:
-        """What is wrong with each puzzle, such as `no solution`; empty where nothing is."""
+        """What is wrong with each puzzle, such as `no solution`; empty if nothing is."""
         return [""] * len(puzzles)
 
     @property
@@ -82,7 +82,7 @@ class PuzzleTask(ABC):
         return {symbol: i for i, symbol in enumerate(self.symbols, start=1)}
 
     def read(self, line: str) -> np.ndarray:
-        """(cells,) int64 from a line of as many characters; an `InputError` says what is wrong with it."""
+        """(cells,) int64 from a line, one character per cell; an `InputError` says what is wrong."""
         line = line.strip()
         values = {**dict.fromkeys(BLANKS, EMPTY), **self.numbers}
         unknown_symbols = [character for character in line if character not in values]
@@ -100,18 +100,18 @@ class PuzzleTask(ABC):
         return "".join(BLANKS[0] if cell == EMPTY else self.symbols[cell - 1] for cell in cells)
 
     def is_right(self, puzzles: np.ndarray, answers: np.ndarray, solutions: np.ndarray | None = None) -> np.ndarray:
-        """(N,) bool: which answers solve their puzzle, or equal the solution that is given. All are (N, cells)."""
+        """(N,) bool: which answers solve their puzzle, or equal the given solution. All are (N, cells)."""
         solved = self.is_solved(puzzles, answers)
         return solved if solutions is None else solved | (answers == solutions).all(1)
 
     def score(self, puzzles: np.ndarray, answers: np.ndarray, solutions: np.ndarray) -> np.ndarray:
-        """(N,) float64: the share of the empty cells that are filled rightly. 1 where there was nothing to fill."""
+        """(N,) float64: the fraction of empty cells filled correctly; 1 if there was nothing to fill."""
         empty = puzzles == EMPTY
         right = (empty & (answers == solutions)).sum(1)
         return np.where(empty.any(1), right / np.maximum(empty.sum(1), 1), 1.0)
 
     def show(self, cells: np.ndarray) -> str:
-        """The grid as text, a row a line."""
+        """The grid as text, row by row."""
         line = self.write(cells)
         return "\n".join(line[i : i + self.columns] for i in range(0, self.cells, self.columns))
 
@@ -122,7 +122,7 @@ Registered = TypeVar("Registered", bound=type[PuzzleTask])
 
 
 def register_task(name: str) -> Callable[[Registered], Registered]:
-    """Decorator: the task is found under this name."""
+    """Decorator: register the task under this name."""
 
     def add(task: Registered) -> Registered:
         check_free("a task", name, TASKS)

@@ -24,7 +24,7 @@ class CellTokens:
             raise InputError(f"this model cannot solve {task.name}: it has no token for '{missing[0]}'")
         self.task = task
         self._ids = np.array([model.mask_token, *(spelled[symbol] for symbol in task.symbols)], np.int64)
-        """By the number of a symbol; the mask for an empty cell."""
+        """Ids by symbol number; the mask for an empty cell."""
         self._numbers = np.full(model.vocab_size, EMPTY, np.int64)
         self._numbers[self._ids[1:]] = np.arange(1, len(self._ids))
 
@@ -33,13 +33,13 @@ class CellTokens:
         return self._ids[puzzles]
 
     def canvases(self, puzzles: np.ndarray, keys: Sequence[int]) -> list[Canvas]:
-        """One canvas a puzzle. keys: see `Canvas`."""
+        """A canvas per puzzle. keys: see `Canvas`."""
         return [
             Canvas(tokens, task=self.task.name, key=key) for tokens, key in zip(self.tokens(puzzles), keys, strict=True)
         ]
 
     def answers(self, tokens: np.ndarray) -> np.ndarray:
-        """(N, cells) numbers of symbols; `EMPTY` where a token is none of them."""
+        """(N, cells) symbol numbers; `EMPTY` where a token is not a symbol."""
         return self._numbers[tokens]
 
 
@@ -48,13 +48,13 @@ class Answers:
     """Puzzles that a model filled in."""
 
     cells: np.ndarray
-    """(N, cells) numbers of symbols."""
+    """(N, cells) symbol numbers."""
     steps: list[np.ndarray]
-    """(cells,) the step, from 1, at which each cell was filled, 0 where it was given; one array a puzzle."""
+    """(cells,) per puzzle: the step, from 1, at which each cell was filled; 0 where it was given."""
 
 
 def fill_puzzles(model: Model, cells: CellTokens, puzzles: np.ndarray, decoding: BoundDecoding) -> Answers:
-    """Fill in puzzles. The key of a puzzle is its number."""
+    """Fill in puzzles. The key of a puzzle is its index."""
     canvases = cells.canvases(puzzles, range(len(puzzles)))
     filled = [best for [best] in decode_distributed(model, canvases, decoding)]
     ids = np.stack([hypothesis.ids for hypothesis in filled])

@@ -1,6 +1,6 @@
-"""A small Transformers encoder for puzzles (`BertForMaskedLM`), one token a cell, and its folder on disk.
+"""A small Transformers encoder for puzzles (`BertForMaskedLM`), a token per cell, and its folder on disk.
 
-The folder is a Transformers model like any other: config.json, model.safetensors and a tokenizer of single characters.
+The folder is a Transformers model like any other: config.json, model.safetensors and a character-level tokenizer.
 Its config names the task.
 """
 
@@ -58,7 +58,7 @@ def mask_id() -> int:
 
 
 def first_symbol() -> int:
-    """The token of the task's first symbol; those of the others follow."""
+    """The token of the task's first symbol; the other symbols follow."""
     return len(SPECIAL)
 
 
@@ -84,7 +84,7 @@ def new_encoder(task: PuzzleTask, encoder: EncoderConfig, seed: int) -> "BertFor
 
 
 def new_tokenizer(task: PuzzleTask) -> "PreTrainedTokenizerFast":
-    """One token a character."""
+    """A character tokenizer."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     ids = {token: i for i, token in enumerate([*SPECIAL, *task.symbols])}
@@ -97,12 +97,12 @@ def new_tokenizer(task: PuzzleTask) -> "PreTrainedTokenizerFast":
 
 
 def as_model(network: "nn.Module", task: PuzzleTask) -> TransformersModel:
-    """The network as the engine sees it; it is frozen."""
+    """Wrap the network for the engine and freeze it."""
     return TransformersModel(network, new_tokenizer(task), FAMILIES["bert"], mask_id())
 
 
 def save_encoder(model: "nn.Module", task: PuzzleTask, folder: Path) -> None:
-    """Write a model; a folder that holds one already is replaced as a whole."""
+    """Save a model; an existing one in the folder is replaced as a whole."""
     with atomic_folder(folder) as partial:
         model.config.save_pretrained(partial)  # type: ignore[union-attr, operator]
         write_tensors(partial / "model.safetensors", model.state_dict())

@@ -1,4 +1,4 @@
-"""Puzzles from lines of text. A line that is not a puzzle is left out with a note and never stops the others."""
+"""Puzzles from lines of text. A line that is not a puzzle is skipped with a note and never stops the others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class PuzzleSet:
     puzzles: np.ndarray
     """(N, cells) int64, see `Examples`."""
     solutions: np.ndarray | None
-    """(N, cells) int64, where they were given."""
+    """(N, cells) int64, if they were given."""
     lines: list[int]
-    """(N,) the line of each, from 1."""
+    """(N,) line numbers, from 1."""
     notes: list[LineNote]
-    """The lines that were left out, and why."""
+    """The lines that were skipped, and why."""
 
     def __len__(self) -> int:
         return len(self.puzzles)
@@ -34,14 +34,14 @@ def read_puzzles(
     names: Sequence[str] = ("puzzles", "solutions"),
     strict: bool = False,
 ) -> PuzzleSet:
-    """Puzzles, one a line, and their solutions.
+    """Read one puzzle per line, and solutions.
 
     Args:
-        task: What they are puzzles of.
+        task: The task that they belong to.
         lines: One puzzle each.
         solutions: One solution each; without them, any answer that breaks no rule is right.
-        names: What messages call the two, such as files.
-        strict: Whether a line that would be left out is an `InputError`.
+        names: What messages call the two, such as file names.
+        strict: Whether to raise an `InputError` instead of skipping a line.
     """
     if solutions is not None and len(solutions) != len(lines):
         raise InputError(f"{names[0]} has {len(lines):,} lines but {names[1]} has {len(solutions):,}")
@@ -63,7 +63,7 @@ def read_puzzles(
 
 
 def _read_puzzles(task: PuzzleTask, lines: Sequence[str], problems: dict[int, Problem]) -> dict[int, np.ndarray]:
-    """The puzzles that can be solved, by number; what is wrong with the others goes into `problems`."""
+    """The puzzles that can be solved, by index; what is wrong with the others goes into `problems`."""
     read: dict[int, np.ndarray] = {}
     for i, line in enumerate(lines):
         try:
@@ -79,7 +79,7 @@ def _read_puzzles(task: PuzzleTask, lines: Sequence[str], problems: dict[int, Pr
 def _read_solutions(
     task: PuzzleTask, lines: Sequence[str], puzzles: dict[int, np.ndarray], problems: dict[int, Problem]
 ) -> dict[int, np.ndarray]:
-    """The solutions of these puzzles, by number; what is wrong with one goes into `problems`."""
+    """The solutions of these puzzles, by index; what is wrong with one goes into `problems`."""
     read: dict[int, np.ndarray] = {}
     for i, puzzle in puzzles.items():
         try:

@@ -17,7 +17,7 @@ class Sudoku(PuzzleTask):
     box: ClassVar[int]
     """Cells along the side of a box."""
     clues: ClassVar[tuple[int, int]]
-    """Generated puzzles have from so many to so many clues."""
+    """Minimum and maximum number of clues to ask for."""
 
     def generate(self, count: int, seed: int) -> Examples:
         random = np.random.Generator(np.random.Philox(key=seed))

@@ -1,5 +1,6 @@
-"""Sudoku puzzles with exactly one solution: random grids, holes dug as long as the solution stays the only one, and
-symmetries, which turn one puzzle into others. Deterministic by seed.
+"""Sudoku puzzles with exactly one solution. Deterministic given the seed.
+
+Cells of random grids are emptied as long as the solution stays unique; symmetries turn one puzzle into others.
 """
 
 import numpy as np
@@ -8,17 +9,17 @@ from anyorder.tasks.base import EMPTY, Examples
 from anyorder.tasks.sudoku_solver import layout, solve
 
 FIRST_BLOCK = 16
-"""So many cells are emptied at once at first; half as many whenever that allows a second solution."""
+"""Cells to empty at once initially; halved whenever that allows a second solution."""
 
 
 def generate(box: int, count: int, clues: tuple[int, int], random: np.random.Generator) -> Examples:
-    """New puzzles. A puzzle keeps more clues than asked for where no further cell can be emptied.
+    """New puzzles. A puzzle keeps more clues than asked for if no further cell can be emptied.
 
     Args:
         box: Cells along the side of a box.
-        count: Puzzles.
-        clues: The smallest and the largest number of clues; each in between is equally likely to be asked for.
-        random: Decides everything.
+        count: Number of puzzles.
+        clues: The smallest and the largest number of clues; the target is drawn uniformly from this range.
+        random: The only source of randomness.
     """
     solutions = random_grids(box, count, random)
     wanted = random.integers(clues[0], clues[1] + 1, count)
@@ -35,7 +36,7 @@ def random_grids(box: int, count: int, random: np.random.Generator) -> np.ndarra
 
 
 def dig(box: int, solutions: np.ndarray, wanted: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """(N, cells) puzzles: cells of the grids are emptied in random order until so many clues are left. wanted: (N,)"""
+    """(N, cells) puzzles: cells are emptied in random order until `wanted` clues are left. wanted: (N,)"""
     count, cells = solutions.shape
     puzzles = solutions.copy()
     order = random.permuted(np.tile(np.arange(cells), (count, 1)), axis=1)
@@ -60,8 +61,8 @@ def dig(box: int, solutions: np.ndarray, wanted: np.ndarray, random: np.random.G
 def apply_symmetries(box: int, examples: Examples, random: np.random.Generator) -> Examples:
     """Other puzzles, each as hard as the one it was made from.
 
-    Digits are renamed; rows are permuted within a band and bands among each other, columns alike; half of the grids
-    are transposed. A puzzle with one solution stays one.
+    Digits are renamed; rows are permuted within a band and bands among each other, columns likewise; half of the grids
+    are transposed. A unique solution stays unique.
     """
     count, size = len(examples), box * box
     names = np.concatenate(

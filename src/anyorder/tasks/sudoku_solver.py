@@ -10,9 +10,9 @@ from functools import cache
 import numpy as np
 
 BATCH = 512
-"""Boards that are worked on together, or more where that many come from one branching: fewer would waste time."""
+"""Boards to process together, or more if a single branching yields more: fewer would waste time."""
 MAX_BOARDS = 2000
-"""After so many boards the search for another solution of one puzzle ends."""
+"""Boards to visit per puzzle before the search for more solutions stops."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Digits, and cells of a unit."""
+        """Digits, and cells per unit."""
         return self.box**2
 
     @property
@@ -50,9 +50,9 @@ class Solutions:
     """What a search found for each of N puzzles."""
 
     count: np.ndarray
-    """(N,) solutions, no more than were asked for."""
+    """(N,) number of solutions, up to the limit."""
     first: np.ndarray
-    """(N, cells) one of them; 0 where there is none."""
+    """(N, cells) one of them; 0 if there is none."""
     complete: np.ndarray
     """(N,) bool: the search did not end early, so the count is exact up to the limit."""
 
@@ -63,8 +63,8 @@ def solve(box: int, puzzles: np.ndarray, limit: int = 2, random: np.random.Gener
     Args:
         box: Cells along the side of a box: 2 or 3.
         puzzles: (N, cells) digits, 0 where a cell is empty.
-        limit: Stop at so many solutions of a puzzle.
-        random: Try the digits in random order; in ascending order without.
+        limit: Stop after this many solutions per puzzle.
+        random: Try the digits in random order; in ascending order if not given.
     """
     return search(box, candidates_of(box, puzzles), limit, random)
 
@@ -82,7 +82,7 @@ def search(box: int, boards: np.ndarray, limit: int = 2, random: np.random.Gener
     count, visited = np.zeros(total, np.int64), np.zeros(total, np.int64)
     first = np.zeros((total, shape.cells), np.int64)
     work = [(boards, np.arange(total))]
-    """Depth first: what is on top was guessed last."""
+    """Depth-first: the top entry is the last guess."""
     while work:
         board, owner = _pop(work, min(BATCH, 4 * total))
         open_ = (count[owner] < limit) & (visited[owner] < MAX_BOARDS)
@@ -102,9 +102,10 @@ def search(box: int, boards: np.ndarray, limit: int = 2, random: np.random.Gener
 
 
 def _pop(work: list[tuple[np.ndarray, np.ndarray]], most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Boards from the top of the work list: one entry, or several small ones together, of a few boards a puzzle.
+    """Boards from the top of the work list: one entry, or several small ones, with a few boards per puzzle.
 
-    With more of them the search would go into the breadth, and few puzzles would use up their boards on guesses.
+    With more boards, the search would turn breadth-first, and if there are few puzzles, they would use up their boards
+    on guesses.
     """
     taken = [work.pop()]
     while work and sum(len(owner) for _, owner in taken) + len(work[-1][1]) <= most:
@@ -115,7 +116,7 @@ def _pop(work: list[tuple[np.ndarray, np.ndarray]], most: int) -> tuple[np.ndarr
 def propagate(shape: Layout, board: np.ndarray, owner: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fill in singles until nothing changes; boards with a contradiction are dropped.
 
-    board: (cells, N) uint16; owner: (N,) the puzzle of each board, which is dropped with it.
+    board: (cells, N) uint16; owner: (N,) the puzzle of each board, dropped along with it.
     """
     finished, finished_owner = [], []
     while len(owner):
@@ -137,7 +138,7 @@ def _eliminate(shape: Layout, board: np.ndarray) -> tuple[np.ndarray, np.ndarray
     """One round of naked and hidden singles: the new candidates, and (N,) bool which boards have no contradiction."""
     full = np.uint16((1 << shape.size) - 1)
     row, column, box = shape.units_of
-    # Naked singles: a digit that is known leaves the candidates of the other cells of its units.
+    # Naked singles: a known digit is removed from the candidates of the other cells in its units.
     single = np.where(board & (board - np.uint16(1)), np.uint16(0), board)
     taken, twice = _once_and_twice(shape, single)
     alive = ~twice.any(0)
@@ -165,7 +166,7 @@ def _once_and_twice(shape: Layout, board: np.ndarray) -> tuple[np.ndarray, np.nd
 def _branch(
     board: np.ndarray, choices: np.ndarray, owner: np.ndarray, random: np.random.Generator | None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Every board twice: of a cell with the fewest candidates one is taken away, or it alone is left (on top)."""
+    """Split each board at a cell with the fewest candidates: without one of them, or with only it (on top)."""
     boards = np.arange(len(owner))
     cell = np.where(choices > 1, choices, 99).argmin(0)
     options = board[cell, boards]

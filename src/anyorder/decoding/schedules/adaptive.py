@@ -77,9 +77,9 @@ class Klass(AdaptiveSchedule):
         self.probability = probability
         self.divergence = divergence
         self._before: Tensor | None = None
-        """(M, vocab_size) the log-probabilities of the step before."""
+        """(M, vocab_size) log-probabilities of the previous step."""
         self._row: Tensor | None = None
-        """(B, T) int64: where in them each position stands, -1 where it was not masked."""
+        """(B, T) int64: the row of each position in `_before`; -1 if it was not masked."""
         self._stable: Tensor | None = None
         """(B, T) int64: for how many steps the prediction has changed by less than the bound."""
 
@@ -97,7 +97,7 @@ class Klass(AdaptiveSchedule):
         return (best_logprobs(state) > float(np.log(self.probability))) & (stable >= self.STEPS)
 
     def _update(self, state: State) -> Tensor:
-        """For how many steps each position has been stable, and remember this one."""
+        """Count how many steps each position has been stable; remember this step."""
         assert state.logits is not None
         assert state.where is not None
         now, where = state.logits.log_softmax(-1), state.where
@@ -127,16 +127,16 @@ def ranked(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def unranked(chosen: Tensor, ranking: Tensor) -> Tensor:
-    """(B, T) what is true of the r-th position of each ranking, at that position."""
+    """(B, T) `chosen`, indexed by rank, rearranged to be indexed by position."""
     return torch.zeros_like(chosen).scatter_(1, ranking, chosen)
 
 
 def prefix(true: Tensor) -> Tensor:
-    """(B, T) bool: true up to the first position of each row at which `true` is not."""
+    """(B, T) bool: true before the first position in each row where `true` is false."""
     return true.long().cumprod(1).bool()
 
 
 def check_probability(probability: float) -> None:
-    """An `InputError` for what is not one, or is 0."""
+    """An `InputError` unless it is in (0, 1]."""
     if not 0 < probability <= 1:
         raise InputError(f"{probability:g} is not a probability above 0")

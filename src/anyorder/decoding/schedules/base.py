@@ -1,7 +1,7 @@
-"""What a schedule is: how many of the ranked positions a step fills. It never scores positions and fills nothing.
+"""What a schedule is: how many of the ranked positions a step fills. It never scores or fills positions.
 
-A `FixedSchedule` follows from how much is left, so the host knows it in advance and never waits for the device. An
-`AdaptiveSchedule` looks at the model's predictions. Schedules are found by name.
+A `FixedSchedule` depends on the step and on how many positions are left, so the host knows it in advance and
+never waits for the device. An `AdaptiveSchedule` looks at the model's predictions. Schedules are looked up by name.
 """
 
 from abc import ABC, abstractmethod
@@ -21,28 +21,28 @@ class Schedule:
     """One way to decide how many positions a step fills."""
 
     name: str = ""
-    """As the user wrote it: it names the schedule in tables and signatures."""
+    """The name as the user wrote it, for tables and signatures."""
 
     @classmethod
     def parse(cls, options: str) -> "Schedule":
-        """From what stands after the colon of its name, numbers for its constructor: the `0.9` of `threshold:0.9`."""
+        """Build it from the numbers after the colon in its name, such as the `0.9` of `threshold:0.9`."""
         return with_numbers(cls, options)
 
     def narrow(self, state: State, scores: Tensor) -> Tensor:
-        """(B, T) the order's scores, -inf at positions that may not be filled now; at least one of each sequence may.
+        """(B, T) the order's scores, -inf at positions that may not be filled now; at least one per sequence may.
 
         scores: (B, T), -inf where nothing is masked.
         """
         return scores
 
     def reach(self, remaining: np.ndarray, total: np.ndarray) -> np.ndarray | None:
-        """(B,) how many masked positions of each sequence, from the left, `narrow` leaves; None if all of them.
+        """(B,) how many masked positions, from the left, `narrow` leaves in each sequence; None for all.
 
-        It is asked if nothing is ever masked again.
+        Called only if filled positions are never masked again.
 
         Args:
             remaining: (B,) positions still masked.
-            total: (B,) positions that were masked at first.
+            total: (B,) positions that were initially masked.
         """
         return None
 
@@ -52,11 +52,11 @@ class FixedSchedule(Schedule, ABC):
 
     @abstractmethod
     def counts(self, remaining: np.ndarray, total: np.ndarray, step: int) -> np.ndarray:
-        """(B,) positions to fill now. The engine fills between 1 and what remains.
+        """(B,) positions to fill now. The engine clips it to [1, remaining].
 
         Args:
             remaining: (B,) positions still masked.
-            total: (B,) positions that were masked at first.
+            total: (B,) positions that were initially masked.
             step: From 1.
         """
 
@@ -79,29 +79,29 @@ class AdaptiveSchedule(Schedule, ABC):
     """Depends on the predictions: the engine computes the logits of every masked position and waits for the device."""
 
     is_local: bool = False
-    """Whether it looks only at predictions of this step, and only at positions that `narrow` leaves. Then the engine
-    computes no others if the order is local too."""
+    """Whether it looks only at predictions of this step, and only at positions that `narrow` leaves. If the order is
+    local too, the engine computes only those positions."""
 
     @abstractmethod
     def accept(self, state: State, scores: Tensor) -> Tensor:
-        """(B, T) bool: the positions to fill now. scores: (B, T), the order's, -inf where nothing may be filled.
+        """(B, T) bool: positions to fill now. scores: (B, T), from the order, -inf where nothing may be filled.
 
-        Where it accepts no position of a sequence, the engine fills the one that the order ranks first.
+        If it accepts no position of a sequence, the engine fills the position that the order ranks first.
         """
 
     def start(self) -> "AdaptiveSchedule":
-        """The schedule for one batch of canvases; one that remembers earlier steps is a new object with no memory."""
+        """The schedule for one batch of canvases. A schedule that remembers earlier steps returns a fresh copy."""
         return self
 
     def keep(self, canvases: Tensor) -> None:
-        """From now on there are only these canvases, by number: a schedule with a memory forgets the others."""
+        """Keep only these canvases, by index; a schedule that remembers earlier steps forgets the rest."""
 
 
 SCHEDULES: dict[str, type[Schedule]] = {}
 
 
 def register_schedule(name: str) -> Callable[[type[Schedule]], type[Schedule]]:
-    """Class decorator: the schedule is found under this name."""
+    """Class decorator: register the schedule under this name."""
 
     def add(schedule: type[Schedule]) -> type[Schedule]:
         check_free("a schedule", name, SCHEDULES)

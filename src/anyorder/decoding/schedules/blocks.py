@@ -1,6 +1,6 @@
 """Semi-autoregressive decoding: blocks are filled from left to right; inside a block, any order and schedule applies.
 
-A block is b of the positions that were masked at first, so given tokens, such as a prompt, belong to no block.
+A block is b of the initially masked positions, so given tokens, such as a prompt, belong to no block.
 """
 
 import numpy as np
@@ -48,14 +48,14 @@ class Blocks(Schedule):
         return np.minimum(remaining, self.size - (total - remaining) % self.size)
 
     def _blocks(self, state: State) -> Tensor:
-        """(B, T) the number of each position's block."""
+        """(B, T) the block index of each position."""
         if state.fillable is None:
             return (state.positions // self.size).expand(state.masked.shape)
         return (state.fillable.cumsum(1) - 1).clamp(min=0) // self.size
 
 
 class FixedBlocks(Blocks, FixedSchedule):
-    """Blocks whose own schedule is known in advance. Its steps begin anew with every block."""
+    """Blocks whose inner schedule is known in advance. It starts over with every block."""
 
     inner: FixedSchedule
 
@@ -69,7 +69,7 @@ class FixedBlocks(Blocks, FixedSchedule):
         return np.array(now)[canvas]
 
     def _of_length(self, total: int) -> np.ndarray:
-        """How many positions each step fills, block after block."""
+        """How many positions each step fills, block by block."""
         if total not in self._counts:
             whole, rest = divmod(int(total), self.size)
             last = self.inner.counts_by_step(rest)
@@ -81,7 +81,7 @@ class FixedBlocks(Blocks, FixedSchedule):
 
 
 class AdaptiveBlocks(Blocks, AdaptiveSchedule):
-    """Blocks whose own schedule looks at the predictions."""
+    """Blocks whose inner schedule uses the predictions."""
 
     inner: AdaptiveSchedule
 
@@ -98,7 +98,7 @@ class AdaptiveBlocks(Blocks, AdaptiveSchedule):
 
 
 def in_blocks(size: int, inner: Schedule) -> Blocks:
-    """A schedule block by block."""
+    """`inner` applied per block."""
     if isinstance(inner, FixedSchedule):
         return FixedBlocks(size, inner)
     assert isinstance(inner, AdaptiveSchedule)
