@@ -37,7 +37,7 @@ class LearnOrderResult:
     """A learned order."""
 
     order: Path
-    """The folder of the order that did best in validation; use it as `learned:PATH`."""
+    """The folder of the order that did best in validation; its name as an order is learned:PATH."""
     scores: dict[str, float]
     """Scores of the last validation, by name; empty if the store has no split for it."""
     steps: int
