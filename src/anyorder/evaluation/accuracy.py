@@ -173,7 +173,8 @@ def solved_puzzles(
 def _clues(task: PuzzleTask, trajectory: Trajectory) -> np.ndarray | None:
     """(cells,) int64: the puzzle that a trajectory fills in; None if it has none."""
     if trajectory.canvas is not None and len(trajectory.canvas) == task.cells:
-        return np.array([task.numbers.get(token or "", EMPTY) for token in trajectory.canvas])
+        numbers = task.numbers
+        return np.array([numbers.get(token or "", EMPTY) for token in trajectory.canvas])
     with suppress(InputError):
         return task.read(trajectory.source)
     return None
