@@ -129,6 +129,11 @@ def test_a_line_is_read_and_written() -> None:
             task.read(line)
 
 
+def test_a_task_that_is_not_registered_can_say_what_is_wrong() -> None:
+    with pytest.raises(InputError, match="^1 character, expected the 16 cells of puzzle: 1 to 4"):
+        type(make_task("sudoku-4x4"))().read("1")
+
+
 def test_puzzles_without_a_solution_are_found() -> None:
     task = make_task("sudoku-9x9")
     empty, twice = np.zeros(81, np.int64), np.zeros(81, np.int64)

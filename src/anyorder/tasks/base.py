@@ -46,7 +46,7 @@ class Examples:
 class PuzzleTask(ABC):
     """What a puzzle looks like, how to get examples of it, and when an answer is right."""
 
-    name: str
+    name: str = "puzzle"
     """As it was registered."""
     symbols: ClassVar[Sequence[str]]
     """What a cell may hold: one character each."""
