@@ -110,9 +110,9 @@ def test_revisions_are_the_library_s(client: TestClient, translator: Translator,
     ("query", "expected"),
     [
         ({"schedule": "linear:6"}, {"schedule": "T steps; after step t, n (1 - t/T) of n positions are masked."}),
-        ({"schedule": 3}, {"schedule": "3 positions a step."}),
-        ({"schedule": " one "}, {"schedule": "One position a step."}),
-        ({"schedule": "auto"}, {"schedule": "One position a step."}),
+        ({"schedule": 3}, {"schedule": "3 positions per step."}),
+        ({"schedule": " one "}, {"schedule": "One position per step."}),
+        ({"schedule": "auto"}, {"schedule": "One position per step."}),
         ({"revision": "none"}, {"revision": "What is filled stays.", "usual_schedule": "one"}),
         ({}, {}),
     ],
@@ -133,7 +133,7 @@ def test_auto_is_the_schedule_of_the_revision(client: TestClient) -> None:
 WRONG_NAMES = [
     ({"schedule": "cosin:8"}, "unknown schedule 'cosin': did you mean 'cosine'?"),
     ({"schedule": "blocks:8+blocks:2"}, "schedule 'blocks:8+blocks:2': there are no blocks inside blocks"),
-    ({"schedule": 63}, "schedule 63: expected at most 62 positions a step"),
+    ({"schedule": 63}, "schedule 63: expected at most 62 positions per step"),
     ({"revision": "gibs"}, "unknown revision 'gibs': did you mean 'gibbs'?"),
     ({"revision": "p2:4,-1"}, "revision 'p2:4,-1': eta -1"),
     ({"revision": "gibbs:11"}, "revision gibbs:11: may take 744 steps; at most 682 are made here"),
@@ -308,7 +308,7 @@ def test_wrong_steps(client: TestClient, changes: dict[str, object], expected: s
 
 @pytest.mark.parametrize("schedule", [63, 10**18, 2**63, 10**30, "9" * 90])
 def test_a_schedule_cannot_fill_more_than_the_model_has_room_for(client: TestClient, schedule: object) -> None:
-    check_error(translate(client, schedule=schedule), 422, f"schedule {schedule}: expected at most 62 positions a step")
+    check_error(translate(client, schedule=schedule), 422, f"schedule {schedule}: expected at most 62 positions per step")
     assert translate(client, schedule=62).status_code == 200
 
 

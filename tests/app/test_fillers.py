@@ -173,7 +173,7 @@ def test_a_token_is_chosen_by_hand(client: TestClient) -> None:
         ("infill", {"model": "small"}, "model small: expected a model that fills masks; it translates"),
         ("infill", {"direction": "de-en"}, "direction: Extra inputs are not permitted"),
         ("infill", {"orders": ["learned:/etc"]}, "unknown order 'learned:/etc'"),
-        ("infill", {"schedule": 63}, "schedule 63: expected at most 62 positions a step"),
+        ("infill", {"schedule": 63}, "schedule 63: expected at most 62 positions per step"),
         ("translate", {"direction": "de-en"}, "model masked: expected a model that translates; it fills masks"),
         ("solve", {"model": PUZZLES}, "text: 29 characters, expected the 16 cells of sudoku-4x4"),
         (

@@ -314,7 +314,7 @@ def test_any_schedule_and_a_revision(tab: Any, folder: Path) -> None:
     """Offered by name, or typed and checked by the server; a link keeps them, and a revision is seen step by step."""
     schedule, other = tab.get_by_label("Schedule", exact=True), tab.get_by_label("Another schedule")
     groups = schedule.locator("optgroup").evaluate_all("all => all.map(group => group.label)")
-    assert groups == ["So many at once", "So many steps", "Where the model is confident", "Block by block"]
+    assert groups == ["Positions per step", "Number of steps", "Where the model is confident", "Block by block"]
     assert schedule.locator("option[value='cosine:8']").text_content() == "cosine:8 – eight steps, small ones first"
     assert not other.is_visible()
     schedule.select_option("other")

@@ -173,7 +173,7 @@ def test_only_the_torn_last_line_of_a_log_is_dropped(tmp_path: Path) -> None:
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     with open_run_folder(tmp_path / "run", False):
         assert (tmp_path / "run").is_dir()
-        with pytest.raises(InputError, match="another run is at work there"), open_run_folder(tmp_path / "run", False):
+        with pytest.raises(InputError, match="another run is using this folder"), open_run_folder(tmp_path / "run", False):
             pass
         assert (tmp_path / "run").is_dir()
     assert not (tmp_path / "run").exists()  # nothing was written
@@ -208,7 +208,7 @@ def test_a_second_run_touches_nothing(store: Store, tmp_path: Path, capsys: pyte
     (out / "x.partial").write_text("of the first")
     with lock_folder(out):
         assert main(command(store, out, "--run.steps", 2, "--resume")) == 2
-    assert capsys.readouterr().err == f"anyorder train: {out}: another run is at work there\n"
+    assert capsys.readouterr().err == f"anyorder train: {out}: another run is using this folder\n"
     assert {file.name: file.read_text() for file in out.iterdir()} == {
         "log.jsonl": "of the first", "x.partial": "of the first",
     }  # fmt: skip

@@ -24,37 +24,37 @@ def schedule_choices(kind: Kind) -> list[Choice]:
     """A short list, the default first. Texts with masks have few of them, so their steps and blocks are smaller."""
     size, word = (4, "four") if kind == "infill" else (8, "eight")
     groups = {
-        "So many at once": {
-            "one": "one position a step",
-            "2": "two positions a step",
-            "4": "four positions a step",
+        "Positions per step": {
+            "one": "one position per step",
+            "2": "two positions per step",
+            "4": "four positions per step",
         },
-        "So many steps": {
+        "Number of steps": {
             "steps:1": "everything at once",
             f"steps:{size}": f"{word} steps of equal size",
             f"cosine:{size}": f"{word} steps, small ones first",
-            "dilated": "on a grid that gets finer, with the order dilated",
+            "dilated": "increasingly fine grids, with the order dilated",
         },
         "Where the model is confident": {
-            "threshold:0.7": "all tokens with a probability of 70 %",
-            "threshold:0.9": "all tokens with a probability of 90 %",
-            "factor:1": "the more at once, the more probable they must be",
-            "entropy-bound:1": "until the uncertainty adds up to 1 nat",
-            "klass": "what is probable and has stopped changing",
+            "threshold:0.7": "all tokens with a probability of 70 % or more",
+            "threshold:0.9": "all tokens with a probability of 90 % or more",
+            "factor:1": "the more tokens at once, the more probable they must be",
+            "entropy-bound:1": "until the entropies add up to 1 nat",
+            "klass": "tokens that are probable and no longer change",
         },
         "Block by block": {
             f"blocks:{size}": f"{word} positions from the left, then the next {word}",
-            f"blocks:{size}+threshold:0.7": "in each block, what has a probability of 70 %",
+            f"blocks:{size}+threshold:0.7": "in each block, all tokens with 70 % or more",
         },
     }
     return [Choice(name, label, group) for group, names in groups.items() for name, label in names.items()]
 
 
 REVISION_CHOICES = [
-    Choice("none", "what is filled stays"),
-    Choice("mask-predict:4", "four passes: the least probable tokens are written again"),
-    Choice("p2:4", "four passes: what the model doubts now is written again"),
-    Choice("gibbs", "every token is written once more, one at a time"),
+    Choice("none", "filled tokens stay"),
+    Choice("mask-predict:4", "four passes that rewrite the least probable tokens"),
+    Choice("p2:4", "four passes that rewrite what the model now doubts"),
+    Choice("gibbs", "rewrite every token once, one at a time"),
 ]
 
 
@@ -62,7 +62,7 @@ def describe_schedule(name: str) -> str:
     """What a schedule does, in one line. name: one that `make_schedule` takes."""
     base = name.partition(":")[0].strip()
     if base not in SCHEDULES:
-        return "One position a step." if base in ("one", "1") else f"{base} positions a step."
+        return "One position per step." if base in ("one", "1") else f"{base} positions per step."
     return _first_line(SCHEDULES[base])
 
 

@@ -33,7 +33,7 @@ class DecodingQuery(Query):
     orders: Orders = Field(description="Orders of the model, with options if wanted: outer-in:stride=2.")
     schedule: StrictInt | Name = Field(
         AUTO,
-        description="How many positions a step fills: one, a number, cosine:8, threshold:0.9, ...; auto is the "
+        description="How many positions to fill per step: one, a number, cosine:8, threshold:0.9, ...; auto is the "
         "schedule that the revision was published with, and one without a revision.",
     )
     revision: Name = Field(
@@ -162,7 +162,7 @@ class Write(BaseModel):
 class Run(BaseModel):
     order: str
     text: str = Field(description="The finished text.")
-    tokens: list[str] = Field(description="The tokens that were filled in; @@ where a word goes on in a translation.")
+    tokens: list[str] = Field(description="The tokens that were filled in; @@ marks a subword inside a word.")
     steps: list[int] = Field(description="The step, from 1, at which each was filled in.")
     logprobs: list[float] = Field(description="The model's log-probability of each token when it was filled in.")
     length: int = Field(description="Number of tokens that were filled in.")

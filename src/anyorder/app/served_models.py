@@ -84,7 +84,7 @@ class ServedModel(ABC):
         """The name of a schedule, as `DecodingConfig` takes it; it must not fill more positions than the model has."""
         name, longest = str(requested).strip(), self.model.max_length
         if name.isdecimal() and int(name) > longest:
-            raise InputError(f"{name}: expected at most {longest} positions a step", "schedule")
+            raise InputError(f"{name}: expected at most {longest} positions per step", "schedule")
         if name != AUTO:
             make_schedule(name)
         return name

@@ -105,7 +105,7 @@ def reproduce(
         return
     report = library.reproduce(request, paper, on_job=lambda line: print_note("reproduce", line))
     if report is None:
-        screen.print("stopped; the same command goes on", highlight=False)
+        screen.print("stopped; run the same command to continue", highlight=False)
         return
     for shown in report.tables()[: len(report.rules)]:
         for part in render_tables(shown, screen.width):

@@ -48,7 +48,7 @@ class Beam:
         if self.size > 1 and not isinstance(revision, NoRevision):
             raise self.error("does not go together with a revision")
         if self.size > 1 and not (isinstance(schedule, Constant) and schedule.size == 1):
-            raise self.error("fills one position a step, so the schedule must be one")
+            raise self.error("fills one position per step, so the schedule must be one")
 
     def error(self, problem: str) -> InputError:
         return InputError(f"{self.name}: {problem}", "beam")

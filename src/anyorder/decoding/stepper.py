@@ -140,7 +140,7 @@ def find_token(model: Model, text: str) -> int:
         similar = [token for token in token_ids if token[:1].lower() == text[:1].lower()]
         near = get_close_matches(text, similar, n=3, cutoff=0.5)
         is_marked = any(token.endswith(CONTINUES) for token in token_ids)
-        rule = f"a subword ends in {CONTINUES} where its word goes on" if is_marked else "see the candidates"
+        rule = f"a subword inside a word ends in {CONTINUES}" if is_marked else "see the candidates"
         hint = f"did you mean {', '.join(near)}?" if near else rule
         raise InputError(f"'{text}': the model's vocabulary has no such subword ({hint})", "token")
     return token_ids[text]

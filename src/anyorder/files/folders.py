@@ -169,7 +169,7 @@ def read_whole(folder: Path, read: Callable[[Path], Result]) -> Result:
         finally:
             os.close(descriptor)
         time.sleep(random.uniform(0, 0.001 * attempt))  # a writer that never pauses would win every time
-    raise InputError(f"{folder}: is being replaced all the time; try again")
+    raise InputError(f"{folder}: keeps being replaced; try again")
 
 
 _ATTEMPTS = 100

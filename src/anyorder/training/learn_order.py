@@ -136,7 +136,7 @@ def named_folder(model: SavedModel, name: str | None) -> Path | None:
         raise InputError(f"'{name}': is not a plain name (letters, digits, '-', '.' and '_', at most 100)", "name")
     if model.path is None:
         raise InputError(
-            f"'{name}': this model was not loaded from a folder, so the order cannot lie beside it", "name"
+            f"'{name}': this model was not loaded from a folder, so the order cannot be saved there", "name"
         )
     folder = model.path / LEARNED_FOLDER / name
     check_writable(folder)

@@ -37,7 +37,7 @@ def open_run_folder(out: Path, resume: bool) -> Iterator[None]:
     if not is_main_process():
         yield
         return
-    with keep_folder(out, f"{out}: another run is at work there"):
+    with keep_folder(out, f"{out}: another run is using this folder"):
         check_run_folder(out, resume)
         remove_leftovers(out)
         yield
