@@ -308,7 +308,9 @@ def test_wrong_steps(client: TestClient, changes: dict[str, object], expected: s
 
 @pytest.mark.parametrize("schedule", [63, 10**18, 2**63, 10**30, "9" * 90])
 def test_a_schedule_cannot_fill_more_than_the_model_has_room_for(client: TestClient, schedule: object) -> None:
-    check_error(translate(client, schedule=schedule), 422, f"schedule {schedule}: expected at most 62 positions per step")
+    check_error(
+        translate(client, schedule=schedule), 422, f"schedule {schedule}: expected at most 62 positions per step"
+    )
     assert translate(client, schedule=62).status_code == 200
 
 

@@ -173,7 +173,10 @@ def test_only_the_torn_last_line_of_a_log_is_dropped(tmp_path: Path) -> None:
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     with open_run_folder(tmp_path / "run", False):
         assert (tmp_path / "run").is_dir()
-        with pytest.raises(InputError, match="another run is using this folder"), open_run_folder(tmp_path / "run", False):
+        with (
+            pytest.raises(InputError, match="another run is using this folder"),
+            open_run_folder(tmp_path / "run", False),
+        ):
             pass
         assert (tmp_path / "run").is_dir()
     assert not (tmp_path / "run").exists()  # nothing was written
