@@ -90,8 +90,9 @@ class FillObjective(Objective[dict[str, np.ndarray]]):
         if not names and fill.validation_puzzles:
             raise InputError("is empty: name at least one order", "validation_orders", FillConfig)
         self._decodings = {name: DecodingConfig(name, "one") for name in names}
-        for decoding in self._decodings.values():  # fail early if a learned order does not fit
-            decoding.bind(as_model(deepcopy(model), task), INFILL)
+        untrained = as_model(deepcopy(model), task)  # a copy, because it is frozen
+        for decoding in self._decodings.values():  # fail before training if a learned order does not fit
+            decoding.bind(untrained, INFILL)
 
     def batches(
         self, cursor: Cursor, first: int, rank: int, world: int
