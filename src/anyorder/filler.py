@@ -21,7 +21,7 @@ from anyorder.decoding.parts import check_finite
 from anyorder.decoding.revision import NoRevision, Revision, make_revision
 from anyorder.decoding.schedules import Schedule
 from anyorder.decoding.state import Hypothesis
-from anyorder.decoding.trajectory import Trajectory, to_writes
+from anyorder.decoding.trajectory import GENERATE, INFILL, Trajectory, to_writes
 from anyorder.device import inference_dtype, resolve_device
 from anyorder.errors import InputError, check_number
 from anyorder.models.adapter import MASK, TransformersModel
@@ -34,8 +34,6 @@ from anyorder.tasks.encoder import TASK_KEY
 from anyorder.translator import CHUNK, Translator, sentence_key
 from anyorder.translator import load as load_translator
 
-INFILL, GENERATE = "infill", "generate"
-"""The tasks; a learned order may lie beside the model for each of them."""
 LEFT_TO_RIGHT = "left-to-right"
 DEFAULT_LENGTH = 64
 

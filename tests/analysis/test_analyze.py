@@ -304,6 +304,19 @@ def test_puzzles_are_solved_or_not_and_have_no_words() -> None:
     assert found.per_sentence["solved"] == [[100, 0, 100, 100]]
 
 
+def test_lines_that_are_not_puzzles_are_left_out() -> None:
+    systems, solutions = make_answers(4)
+    texts = [
+        Trajectory(f"a [MASK] {i}", f"a b {i}", ["b"], [1], [-1.0], "margin", 1, "", task="infill") for i in range(2)
+    ]
+    mixed = {name: [texts[0], *runs, texts[1]] for name, runs in systems.items()}
+    found = measure(mixed, ["", *solutions, ""], samples=20, null_samples=2)
+    expected = measure(systems, solutions, samples=20, null_samples=2)
+    assert found.notes == ["left out 2 of 6 lines: not a puzzle of sudoku-4x4"]
+    assert replace(found, notes=[]) == expected
+    assert (found.sentences, found.noun) == (4, "puzzle")
+
+
 def test_repetitions_of_puzzles_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise AssertionError

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from anyorder.app.limits import Limits
 from anyorder.app.serving import make_server
 from anyorder.data.vocabulary import Vocabulary
-from anyorder.filler import INFILL
+from anyorder.decoding.trajectory import INFILL
 from anyorder.models.pretrained import load_transformers
 from anyorder.models.translation import TranslationModel
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork

@@ -124,6 +124,11 @@ def test_answers_in_files(files: tuple[Path, Path], tmp_path: Path, capsys: pyte
     record = json.loads(out.read_text())
     assert record["rows"][0]["accuracy"] == expected[1]["accuracy"]
     assert [line["line"] for line in record["lines"]] == [1]
+    assert main(["analyze", str(answers[1]), "--json", str(out), "--null-samples", "2"]) == 0
+    analysis = json.loads(out.read_text())
+    assert analysis["sentences"] == record["rows"][0]["puzzles"] == 120
+    assert analysis["systems"][0]["figures"]["solved"]["value"] == pytest.approx(expected[1]["accuracy"])
+    assert "note: left out 1 of 121 lines: not a puzzle of sudoku-4x4" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

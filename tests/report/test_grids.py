@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from anyorder.decoding.trajectory import Trajectory
-from anyorder.report.grids import mean_steps, pack_grid, puzzle_task
+from anyorder.report.grids import grid_task, mean_steps, pack_grid
 from anyorder.report.html import pack
 from tests.report.conftest import make_answers, make_systems
 
@@ -39,12 +39,22 @@ def test_a_cell_that_was_always_given_has_no_step() -> None:
 
 def test_only_one_puzzle_task_is_a_grid() -> None:
     systems, _ = make_answers(2)
-    assert puzzle_task(make_systems(2)) is None
-    mixed = {**systems, "other": [replace(run, task="infill") for run in systems["right"]]}
-    assert puzzle_task(mixed) is None
-    small = {"x": [replace(run, task="sudoku-9x9") for run in systems["right"]]}
-    assert puzzle_task(small) is None
+    assert grid_task(make_systems(2)) is None
+    two_tasks = {**systems, "other": [replace(run, task="sudoku-9x9") for run in systems["right"]]}
+    assert grid_task(two_tasks) is None
+    small = {"x": two_tasks["other"]}
+    assert grid_task(small) is None
     assert pack(make_systems(2))["grid"] is None
+
+
+def test_lines_that_are_not_puzzles_are_left_out() -> None:
+    systems, solutions = make_answers(2)
+    text = Trajectory("12", "12", [], [], [], "margin", 0, "", task="infill", canvas=["1", "2"])
+    mixed = {name: [text, *runs] for name, runs in systems.items()}
+    assert pack(mixed, references=["12", *solutions]) == {
+        **pack(systems, references=solutions),
+        "systems": [{"name": name, "order": runs[0].order, "signature": ""} for name, runs in systems.items()],
+    }
 
 
 def test_the_canvas_travels_with_the_run() -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from anyorder.decoding.trajectory import INFILL
 from anyorder.errors import InputError
-from anyorder.filler import INFILL, Filler
+from anyorder.filler import Filler
 from anyorder.models.adapter import TransformersModel
 from anyorder.models.pretrained import load_transformers
 from anyorder.orders.learned import UnboundLearnedOrder

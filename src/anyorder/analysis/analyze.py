@@ -30,8 +30,8 @@ from anyorder.decoding.trajectory import Trajectory, check_systems
 from anyorder.errors import InputError, check_number
 from anyorder.evaluation.accuracy import solved_puzzles
 from anyorder.evaluation.bleu import sentence_bleu
-from anyorder.evaluation.systems import Systems, common_task, name_systems
-from anyorder.tasks import TASKS, PuzzleTask
+from anyorder.evaluation.systems import Systems, name_systems, only_puzzles, puzzle_task
+from anyorder.tasks import PuzzleTask
 
 OF_WORDS = ("suffix last share", "suffixes last", "frequency correlation", "punctuation first share")
 """Metrics that make no sense for the cells of a puzzle."""
@@ -54,7 +54,7 @@ def analyze(
     Args:
         systems: Trajectories by system name, or the trajectories of a single system.
         references: One plain reference per sentence; adds sentence BLEU. Puzzles need none: their rules decide whether
-            they are solved, and word metrics are left out.
+            they are solved. Word metrics, and lines that are not puzzles, are left out.
         tagger: Source of part-of-speech tags and constituents: `auto` (spaCy's small English model, if it is installed
             and the text looks English), `none`, the name of a spaCy model, a spaCy model plus a benepar model for
             constituents (`en_core_web_md+benepar_en3`), `stanza:LANGUAGE`, or a `Parser`.
@@ -68,11 +68,14 @@ def analyze(
     check_number("null_samples", null_samples, at_least=1, at_most=100_000)
     check_number("seed", seed, at_least=0)
     systems = name_systems(systems)
-    count = check_systems(systems, references)
+    lines = count = check_systems(systems, references)
+    puzzle = puzzle_task(systems)
+    if puzzle is not None:
+        systems, references = only_puzzles(systems, puzzle, references)
+        count = check_systems(systems, references)
     trees = read_trees(trees) if isinstance(trees, Path) else trees
     notes: list[str] = []
     parser = tagger if callable(tagger) else None
-    puzzle = TASKS.get(common_task(systems))
     if isinstance(tagger, str) and not (puzzle and tagger == "auto"):
         tokens = [trajectory.tokens for trajectories in systems.values() for trajectory in trajectories]
         parser, notes = choose_parser(tagger, tokens)
@@ -88,7 +91,7 @@ def analyze(
         text = Text(sentences, annotate(sentences, parser, trees))
         if trees is not None and text.annotations is not None:
             with_tree += sum(annotation.spans is not None for annotation in text.annotations)
-        quality = _quality(trajectories, references, puzzle() if puzzle else None)
+        quality = _quality(trajectories, references, puzzle)
         system, values_by_metric = _analyze_system(
             name, trajectories, text, text.frequencies(occurrences), quality, estimator, null_samples, seed
         )
@@ -99,6 +102,8 @@ def analyze(
         on_progress(1)
     if trees is not None:
         notes = [*notes, *_tree_notes(with_tree, count * len(systems))]
+    if puzzle is not None and count < lines:
+        notes = [f"left out {lines - count:,} of {lines:,} lines: not a puzzle of {puzzle.name}", *notes]
     return Analysis(count, measured, per_sentence, notes)
 
 

@@ -22,11 +22,10 @@ from anyorder.app.middleware import RefusedError
 from anyorder.app.served_models import ServedModel, ServedPuzzles, ServedTranslator
 from anyorder.decoding.config import AUTO
 from anyorder.decoding.stepper import StepState
-from anyorder.decoding.trajectory import Trajectory
+from anyorder.decoding.trajectory import INFILL, Trajectory
 from anyorder.errors import InputError
 from anyorder.evaluation.accuracy import answers_of
 from anyorder.evaluation.bleu import sentence_bleu
-from anyorder.filler import INFILL
 
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"model": schemas.ErrorResponse, "description": "The body is not JSON, or the Host is wrong."},

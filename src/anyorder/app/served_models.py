@@ -20,10 +20,10 @@ from anyorder.decoding.revision import make_revision
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.sentence import Sentence
 from anyorder.decoding.stepper import StepCache
-from anyorder.decoding.trajectory import Trajectory
+from anyorder.decoding.trajectory import INFILL, Trajectory
 from anyorder.errors import InputError, unknown
 from anyorder.evaluation.evaluate_puzzles import masked_text, solve_puzzles
-from anyorder.filler import INFILL, Filler
+from anyorder.filler import Filler
 from anyorder.models.base import Canvas, SavedModel
 from anyorder.models.translation import TranslationModel
 from anyorder.orders import ORDERS, Order, make_order

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from anyorder import progress
 from anyorder.cli.common import check_apart, open_translator, output_file, print_note, several
-from anyorder.cli.evaluate_puzzles import puzzles_of, score_puzzle_files, score_puzzle_orders
+from anyorder.cli.evaluate_puzzles import score_puzzle_files, score_puzzle_orders
 from anyorder.data.corpus import read_parallel
 from anyorder.data.lines import LineReport
 from anyorder.decoding.config import AUTO, DecodingConfig
@@ -20,6 +20,7 @@ from anyorder.evaluation.evaluate import evaluate as evaluate_systems
 from anyorder.evaluation.evaluate_orders import default_orders, evaluate_orders
 from anyorder.evaluation.regimes import name_regimes
 from anyorder.evaluation.significance import SAMPLES, Test
+from anyorder.evaluation.systems import puzzle_task
 from anyorder.models.pretrained import is_transformers
 from anyorder.models.storage import find
 from anyorder.orders import make_order, split_orders
@@ -232,7 +233,7 @@ def _score_files(
     first = {name: trajectories[:limit] for name, trajectories in systems.items()}
     # A file name may contain a comma.
     baselines = [] if against is None else [against] if against in systems else against.split(",")
-    task = puzzles_of(systems)
+    task = puzzle_task(systems)
     if task is not None:
         _refuse_with_puzzles(tokenize=tokenize)
         return score_puzzle_files(first, task, [one[:limit] for one in lines], baselines, test, samples)

@@ -13,9 +13,9 @@ from anyorder.evaluation.accuracy import AccuracyEvaluation, score_puzzles
 from anyorder.evaluation.evaluate_puzzles import default_puzzle_orders, evaluate_puzzles, task_of
 from anyorder.evaluation.significance import Test
 from anyorder.evaluation.systems import Systems
-from anyorder.filler import INFILL, load_filler
+from anyorder.filler import load_filler
 from anyorder.orders import make_order, split_orders
-from anyorder.tasks import TASKS, make_task
+from anyorder.tasks import PuzzleTask
 from anyorder.tasks.puzzles import read_puzzles
 
 SAMPLE = ("sample.puzzles.txt", "sample.solutions.txt")
@@ -63,31 +63,22 @@ def score_puzzle_orders(
         )
 
 
-def puzzles_of(systems: Systems) -> str | None:
-    """The puzzle task that all trajectories solve; None if they do something else.
-
-    There may be lines that are not puzzles: they were filled as text, and are left out with a note.
-    """
-    tasks = {run.task for runs in systems.values() for run in runs} - {INFILL}
-    return tasks.pop() if len(tasks) == 1 and tasks <= TASKS.keys() else None
-
-
 def score_puzzle_files(
     systems: Systems,
-    task: str,
+    task: PuzzleTask,
     references: Sequence[Sequence[str]],
     against: Sequence[str],
     test: Test,
     samples: int,
 ) -> AccuracyEvaluation:
-    """Score existing answers. The puzzles are the sources; solutions are optional."""
+    """Score existing answers. The puzzles are the sources; solutions are optional. Other lines are left out."""
     _check_solutions(references)
-    rules, runs = make_task(task), list(systems.values())
     check_systems(systems)
-    names = [next(iter(systems)), "reference"]
-    puzzles = read_puzzles(rules, [run.source for run in runs[0]], references[0] if references else None, names)
+    first, runs = next(iter(systems.items()))
+    solutions = references[0] if references else None
+    puzzles = read_puzzles(task, [run.source for run in runs], solutions, [first, "reference"])
     kept = {name: [own[line - 1] for line in puzzles.lines] for name, own in systems.items()}
-    return score_puzzles(kept, rules, puzzles, against, test, samples)
+    return score_puzzles(kept, task, puzzles, against, test, samples)
 
 
 def _check_solutions(references: Sequence[object]) -> None:

@@ -18,6 +18,9 @@ from anyorder.errors import InputError
 from anyorder.files import atomic_file
 from anyorder.files.records import is_number, is_unicode
 
+INFILL, GENERATE = "infill", "generate"
+"""The tasks of masked language models; a learned order may lie beside the model for each of them."""
+
 
 @dataclass(frozen=True)
 class Write:

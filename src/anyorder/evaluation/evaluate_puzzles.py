@@ -10,13 +10,13 @@ import numpy as np
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.revision import Revision
 from anyorder.decoding.schedules import Schedule
-from anyorder.decoding.trajectory import Trajectory
+from anyorder.decoding.trajectory import INFILL, Trajectory
 from anyorder.errors import InputError
 from anyorder.evaluation.accuracy import AccuracyEvaluation, score_puzzles, with_seconds
 from anyorder.evaluation.evaluate import check_against, check_test
 from anyorder.evaluation.regimes import name_regimes
 from anyorder.evaluation.significance import SAMPLES, Test
-from anyorder.filler import INFILL, Filler
+from anyorder.filler import Filler
 from anyorder.models.adapter import MASK
 from anyorder.orders import Order
 from anyorder.orders.storage import default_order

@@ -6,8 +6,9 @@ Knows nothing about scores or models.
 from collections.abc import Iterable, Mapping, Sequence
 
 from anyorder.decoding.signature import Signature
-from anyorder.decoding.trajectory import Trajectory
+from anyorder.decoding.trajectory import INFILL, Trajectory
 from anyorder.errors import InputError
+from anyorder.tasks import TASKS, PuzzleTask, make_task
 
 Systems = Mapping[str, Sequence[Trajectory]]
 UNKNOWN = "unknown"
@@ -35,6 +36,25 @@ def common_task(systems: Systems) -> str:
     """The task, such as a direction; several if there are several, empty if none is recorded."""
     tasks = (trajectory.task for trajectories in systems.values() for trajectory in trajectories if trajectory.task)
     return ", ".join(dict.fromkeys(tasks))
+
+
+def puzzle_task(systems: Systems) -> PuzzleTask | None:
+    """The puzzle task that the trajectories solve; None if they do something else, or solve several tasks.
+
+    Among them there may be lines that are not puzzles and were filled as text, and trajectories without a task.
+    """
+    names = {trajectory.task for trajectories in systems.values() for trajectory in trajectories} - {INFILL, ""}
+    return make_task(names.pop()) if len(names) == 1 and names <= TASKS.keys() else None
+
+
+def only_puzzles(
+    systems: Systems, task: PuzzleTask, references: Sequence[str] | None = None
+) -> tuple[Systems, Sequence[str] | None]:
+    """The lines that at least one system solves as a puzzle of this task, and their references."""
+    rows = zip(*systems.values(), strict=True)
+    lines = [i for i, row in enumerate(rows) if any(trajectory.task == task.name for trajectory in row)]
+    kept = {name: [trajectories[i] for i in lines] for name, trajectories in systems.items()}
+    return kept, None if references is None else [references[i] for i in lines]
 
 
 def common_signature(systems: Systems) -> Signature:

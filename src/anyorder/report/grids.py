@@ -8,19 +8,20 @@ import numpy as np
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.evaluation.accuracy import solved_puzzles
-from anyorder.tasks import TASKS, PuzzleTask, make_task
+from anyorder.evaluation.systems import puzzle_task
+from anyorder.tasks import PuzzleTask
 from anyorder.tasks.base import EMPTY
 
 
 def pack_grid(
     systems: Mapping[str, Sequence[Trajectory]], references: Sequence[str] | None = None
 ) -> dict[str, Any] | None:
-    """What the page needs to draw grids; None if the trajectories are not of one puzzle task.
+    """What the page needs to draw grids; None if the trajectories do not all fill grids of one puzzle task.
 
     If the references are solutions, they decide which answers are right; otherwise the rules do. The lists have one
     entry for each system, in the systems' order.
     """
-    task = puzzle_task(systems)
+    task = grid_task(systems)
     if task is None:
         return None
     solutions = _solutions(task, references)
@@ -34,14 +35,11 @@ def pack_grid(
     }
 
 
-def puzzle_task(systems: Mapping[str, Sequence[Trajectory]]) -> PuzzleTask | None:
-    """The puzzle task that all trajectories solve; None if they do something else."""
-    names = {run.task for runs in systems.values() for run in runs}
-    if len(names) != 1 or not names <= TASKS.keys():
-        return None
-    task = make_task(names.pop())
-    fits = all(len(run.canvas or run.tokens) == task.cells for runs in systems.values() for run in runs)
-    return task if fits else None
+def grid_task(systems: Mapping[str, Sequence[Trajectory]]) -> PuzzleTask | None:
+    """The puzzle task whose grid all trajectories fill; None if they do something else."""
+    task = puzzle_task(systems)
+    lengths = {len(run.canvas or run.tokens) for runs in systems.values() for run in runs}
+    return task if task is not None and lengths == {task.cells} else None
 
 
 def mean_steps(runs: Sequence[Trajectory], cells: int) -> list[float | None]:

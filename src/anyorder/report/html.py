@@ -11,6 +11,7 @@ from typing import Any
 
 from anyorder.analysis.results import Analysis
 from anyorder.decoding.trajectory import Trajectory, Write, check_systems
+from anyorder.evaluation.systems import only_puzzles, puzzle_task
 from anyorder.files import atomic_file
 from anyorder.report.grids import pack_grid
 from anyorder.web.bundle import page
@@ -57,10 +58,14 @@ def pack(
     A sentence is `[source, runs]`, a run `[text, tokens, steps, logprobs]`, with the canvas after that if a part of it
     was given: a token, or null where one was filled in. If positions were revised, all writes are at the end (after
     null if there is no canvas), each `[position, step, token, logprob]`. Tokens are indices into `vocabulary`, and
-    log-probabilities are in hundredths, without their sign. Puzzles have a `grid`. The runs of one sentence are
-    stored together because they are similar and so compress well.
+    log-probabilities are in hundredths, without their sign. Puzzles have a `grid`; other lines among them
+    are left out, as in `analyze`. The runs of one sentence are stored together because they are similar and so
+    compress well.
     """
     check_systems(systems, references)
+    task = puzzle_task(systems)
+    if task is not None:
+        systems, references = only_puzzles(systems, task, references)
     rows = list(zip(*systems.values(), strict=True))
     counts = Counter(token for row in rows for run in row for token in _spelled(run))
     vocabulary = [token for token, _ in counts.most_common()]  # the most frequent tokens get the shortest numbers

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.distributed import decode_distributed
+from anyorder.decoding.trajectory import INFILL
 from anyorder.device import inference_dtype
 from anyorder.errors import InputError
-from anyorder.filler import INFILL
 from anyorder.models.adapter import TransformersModel
 from anyorder.models.base import Canvas
 from anyorder.orders import Order

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.trajectory import INFILL
 from anyorder.errors import InputError, check_number
-from anyorder.filler import INFILL
 from anyorder.models.attention import to_device
 from anyorder.orders import split_orders
 from anyorder.tasks import PuzzleTask
