@@ -3,7 +3,9 @@
 Knows nothing about the work whose progress it shows.
 """
 
+import io
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,11 +31,14 @@ WIDE = 160
 class Screen(Console):
     """Standard output with rich's formatting. A closed pipe raises `BrokenPipeError`, where rich would exit with 1.
 
-    Output to a file or a pipe is wide, so that nothing is cut off.
+    Output to a file or a pipe is wide, so that nothing is cut off. Characters that the encoding lacks become question
+    marks, because a table may be the result of hours. Rich itself draws boxes in ASCII if the encoding is not UTF-8.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")
         if not self.is_terminal and "COLUMNS" not in os.environ:
             self.width = WIDE
 

@@ -1,0 +1,56 @@
+"""What is printed on a stream whose encoding has few characters."""
+
+import io
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from anyorder.cli import main
+from anyorder.progress import Screen
+from anyorder.report.table_data import Cell, Column, TableData
+from anyorder.report.terminal import render_tables
+
+TABLE = TableData(
+    "De→En", "order", ["margin"], {"≤20": [Column("BLEU", [Cell("20.00")], "≤20"), Column("Δ", [Cell("+1.00", ".50")])]}
+)
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]], str]:
+    """Runs a function and returns what it prints on a standard output that is strict about its encoding."""
+
+    def run(encoding: str, function: Callable[[], object]) -> str:
+        buffer = io.BytesIO()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", io.TextIOWrapper(buffer, encoding, write_through=True))
+            function()
+            return buffer.getvalue().decode(encoding)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("encoding", "arrow", "limit", "delta", "spread"),
+    [("ascii", "?", "?", "?", "?"), ("latin-1", "?", "?", "?", "±"), ("utf-8", "→", "≤", "Δ", "±")],
+)
+def test_a_table_in_any_encoding(
+    printed: Callable[..., str], encoding: str, arrow: str, limit: str, delta: str, spread: str
+) -> None:
+    def show() -> None:
+        screen = Screen()
+        for part in render_tables(TABLE, screen.width):
+            screen.print(part)
+
+    text = printed(encoding, show)
+    title, *rows = text.splitlines()
+    assert title.rstrip() == f"De{arrow}En"
+    assert {f"{limit}20", delta, f"+1.00{spread}.50"} <= {*text.replace("|", " ").split()}
+    assert ("─" in text) == (encoding == "utf-8")
+    assert {len(row) for row in rows} == {len(title)}  # the columns stay aligned
+
+
+def test_verbs_print_on_an_ascii_stream(printed: Callable[..., str]) -> None:
+    assert "left-to-right" in printed("ascii", lambda: main(["orders"]))
+    evaluate = ["evaluate", "--model", "sudoku-4x4", "--limit", "2", "--orders", "uniform,margin", "--device", "cpu"]
+    assert "|margin  |" in printed("ascii", lambda: main(evaluate))
