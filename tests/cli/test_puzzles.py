@@ -90,6 +90,21 @@ def test_bad_lines_are_noted_and_the_rest_is_scored(
     assert "mixed.txt" in capsys.readouterr().err
 
 
+def test_infill_counts_unsolvable_puzzles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    solvable, equal_digits, dead_end = "0200000004200103", "1100000000000000", "1230000400000000"
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join([solvable, equal_digits, "1[MASK]", dead_end]) + "\n", encoding="utf-8")
+    command = ["infill", "--model", "sudoku-4x4", "--device", "cpu"]
+    assert main([*command, str(lines)]) == 0
+    out, err = capsys.readouterr()
+    assert [line[:2] for line in out.splitlines()[1::2]] == ["11", "12"]  # they are filled nevertheless
+    assert err == "anyorder infill: 2 puzzles are unsolvable\n"
+    assert main([*command, equal_digits]) == 0
+    assert capsys.readouterr().err == "anyorder infill: 1 puzzle is unsolvable\n"
+    assert main([*command, solvable]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_answers_in_files(files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They are scored like answers that are decoded now."""
     puzzles, solutions = files

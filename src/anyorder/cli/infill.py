@@ -30,7 +30,8 @@ def infill(
     Each [MASK], or the model's own mask token, stands for one token. With a puzzle model, a line may also be a puzzle,
     one character per cell, with 0 for an empty cell. A line that cannot be filled (it has no mask and is not a puzzle,
     or it is too long for the model) is returned unchanged and never stops the others. Its trajectory has a note, and
-    such lines are listed on standard error at the end. If it is the only text, it is an error.
+    such lines are listed on standard error at the end. If it is the only text, it is an error. Puzzles that have no
+    solution are filled all the same, and counted on standard error.
 
     Args:
         input: A file (plain, .gz, .xz), a text with masks, or nothing for standard input.

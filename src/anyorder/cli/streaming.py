@@ -20,7 +20,9 @@ from anyorder.device import join_processes, resolve_device
 from anyorder.errors import InputError
 from anyorder.filler import load_filler
 from anyorder.report.terminal import trace as trace_lines
+from anyorder.tasks import PuzzleTask
 from anyorder.tasks.encoder import task_name
+from anyorder.tasks.puzzles import count_unsolvable
 from anyorder.translator import CHUNK
 
 _SUFFIXES = (".txt", ".gz", ".xz", ".de", ".en", ".ro", ".zh", ".src", ".tok")
@@ -65,11 +67,15 @@ class Shown:
     """What was printed."""
 
     lines: int = 0
+    unsolvable: int = 0
+    """Puzzles that cannot be solved."""
     report: LineReport = field(default_factory=LineReport)
 
 
-def show(stream: Iterator[Trajectory], writer: TrajectoryWriter | None, trace: bool) -> Shown:
-    """Print trajectories, and write them if there is a file."""
+def show(
+    stream: Iterator[Trajectory], writer: TrajectoryWriter | None, trace: bool, task: PuzzleTask | None = None
+) -> Shown:
+    """Print trajectories, and write them if there is a file. task: whose puzzles may be among the lines."""
     shown = Shown()
     while trajectories := list(islice(stream, CHUNK)):
         if not progress.is_main_process():
@@ -82,6 +88,9 @@ def show(stream: Iterator[Trajectory], writer: TrajectoryWriter | None, trace: b
             _print(trajectory, trace)
             if trajectory.note:
                 shown.report.add(LineNote(shown.lines, trajectory.note))
+        if task is not None:
+            puzzles = [trajectory.source for trajectory in trajectories if trajectory.task == task.name]
+            shown.unsolvable += count_unsolvable(task, puzzles)
     return shown
 
 
@@ -115,11 +124,15 @@ def fill_lines(
         join_processes(place)
         filler = load_filler(model, place)
         with progress.bar("filling", unit="texts") as bar:
-            fill = partial(filler.stream, length=length)
+            fill, task = partial(filler.stream, length=length), None
             if length is None and filler.model.path and task_name(filler.model.path):
                 from anyorder.evaluation.evaluate_puzzles import stream_puzzles, task_of
 
-                fill = partial(stream_puzzles, filler, task_of(filler))
+                task = task_of(filler)
+                fill = partial(stream_puzzles, filler, task)
             stream = fill(texts, config=config, on_progress=bar.advance, source_name=name, strict=strict)
-            shown = show(stream, writer, trace)
+            shown = show(stream, writer, trace, task)
     print_note(verb, shown.report.summary("filled") if shown.lines else f"{name} is empty: nothing to fill")
+    if shown.unsolvable:
+        puzzles = "1 puzzle is" if shown.unsolvable == 1 else f"{shown.unsolvable:,} puzzles are"
+        print_note(verb, f"{puzzles} unsolvable")

@@ -62,6 +62,12 @@ def read_puzzles(
     )
 
 
+def count_unsolvable(task: PuzzleTask, lines: Sequence[str]) -> int:
+    """How many of these puzzles cannot be solved."""
+    puzzles = np.array([task.read(line) for line in lines], np.int64).reshape(-1, task.cells)
+    return sum(map(bool, task.problems(puzzles)))
+
+
 def _read_puzzles(task: PuzzleTask, lines: Sequence[str], problems: dict[int, Problem]) -> dict[int, np.ndarray]:
     """The puzzles that can be solved, by index; what is wrong with the others goes into `problems`."""
     read: dict[int, np.ndarray] = {}
