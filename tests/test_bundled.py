@@ -1,14 +1,18 @@
 """The bundled models do what their READMEs say, on any CPU, and the tables of results hold what was measured."""
 
+import json
+import lzma
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import anyorder
 from anyorder.cli.evaluate import _sample
 from anyorder.evaluation.evaluate_puzzles import task_of
+from anyorder.files import sha256
 from anyorder.models.storage import BUNDLED, bundled_models, find
 from anyorder.orders.learned import load_order
 from anyorder.tasks.puzzles import read_puzzles
@@ -16,6 +20,7 @@ from anyorder.tasks.puzzles import read_puzzles
 FOLDER = find("de-en")
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "recipes" / "de-en" / "results"
+SIX_DIRECTIONS = ROOT / "recipes" / "six-directions" / "results"
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "results_table.py"))
 
 
@@ -74,9 +79,15 @@ def test_one_model_for_six_directions() -> None:
         multi.translate("Das ist gut.", "de-ro")
     [trajectory] = multi.translate("Das ist gut.", "de-en", "learned:de-en/confidence")
     assert trajectory.order == "learned:de-en/confidence"
-    [own] = multi.translate("Das ist gut.", "de-en")  # its default order is the same one
-    assert own.order == "learned"
-    assert (own.text, own.steps) == (trajectory.text, trajectory.steps)
+
+
+@pytest.mark.parametrize("name", ["default", "confidence", "hidden", "ppo"])
+def test_the_orders_of_the_model_for_six_directions(name: str) -> None:
+    multi = find("multi")
+    _, record = load_order(multi / "learned" / name)
+    assert record.directions == ("de-en", "en-de", "en-ro", "en-zh", "ro-en", "zh-en")
+    assert record.vocabulary == sha256(multi / "tokenizer.json")[:16]
+    assert record.fingerprint in read_table("table2")["parts"][0]["signature"]
 
 
 def test_sudoku_depends_on_the_order() -> None:
@@ -106,6 +117,43 @@ def test_its_scores(translator: anyorder.Translator) -> None:
     sources, references = sample("de")[:8], sample("en")[:8]
     rows = anyorder.evaluate_orders(translator, sources, references, "de-en", list(expected), samples=50).rows
     assert {row.order: row.bleu for row in rows} == pytest.approx(expected, abs=0.3)
+
+
+def read_table(name: str) -> dict[str, Any]:
+    """A table that `anyorder reproduce` wrote."""
+    file = SIX_DIRECTIONS / f"{name}.json.xz"
+    table: dict[str, Any] = json.loads(lzma.decompress(file.read_bytes()))
+    return table
+
+
+@pytest.mark.parametrize("name", ["table2", "table3"])
+def test_reproduced_tables_in_the_documentation_are_the_measured_ones(name: str) -> None:
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    written = (SIX_DIRECTIONS / f"{name}.md").read_text(encoding="utf-8")
+    for rule in ("table:4", "gold"):
+        table = written.split(f"\nBLEU, length {rule}\n\n")[1].split("\n\n")[0]
+        assert table.count("\n") > 4
+        assert table in results
+    for part in read_table(name)["parts"]:
+        for row in part["rows"]:
+            assert f"{row['bleu']:.2f}" in results
+
+
+def test_scores_in_the_readme_of_the_model_for_six_directions() -> None:
+    shown = re.findall(
+        r"^\| ([\w:-]+) \| ([\d*. |]+) \|$", (find("multi") / "README.md").read_text(encoding="utf-8"), re.M
+    )
+    measured = {
+        (row["row"], part["direction"]): row["bleu"]
+        for part in read_table("table2")["parts"]
+        if part["rule"] == "gold" and part["part"]["max_length"] == 30
+        for row in part["rows"]
+    }
+    directions = ("de-en", "en-de", "ro-en", "en-ro", "zh-en", "en-zh")
+    rows = {name: cells.replace("*", "").split(" | ") for name, cells in shown[:6]}
+    assert len(rows) == 6
+    for name, cells in rows.items():
+        assert cells == [f"{measured[name, direction]:.2f}" for direction in directions]
 
 
 def test_tables_in_the_documentation_are_the_measured_ones() -> None:
