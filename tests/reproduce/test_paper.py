@@ -4,7 +4,7 @@ import pytest
 
 from anyorder.errors import InputError
 from anyorder.reproduce.paper import BLEU, SHARES
-from anyorder.reproduce.tables import BASELINE, TABLES, choose_rows, find_table
+from anyorder.reproduce.tables import BASELINE, TABLES, Part, choose_parts, choose_rows, find_table
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -42,3 +42,12 @@ def test_rows_are_chosen_by_name() -> None:
         choose_rows(table, ["margin"])
     with pytest.raises(InputError, match="did you mean 'table1'"):
         find_table("table")
+
+
+def test_columns_are_chosen_by_length() -> None:
+    table = find_table("table5")
+    assert choose_parts(table, []) == table.parts
+    assert choose_parts(table, [30]) == (Part("dev", 30),)
+    assert choose_parts(table, [None]) == (Part("dev"),)
+    with pytest.raises(InputError, match=r"unknown length limit '20'.*known: 30, none"):
+        choose_parts(table, [20])

@@ -124,6 +124,13 @@ def test_directions_can_share_an_order(request_of: Request) -> None:
     assert [job.title for job in alone if job.kind == "learn"] == shared  # other tables find them
 
 
+def test_short_sentences_alone(made: Path, request_of: Request) -> None:
+    """Those of Table 2 are enough for the short columns of another table."""
+    short = make_plan(replace(request_of, table="analysis", max_lengths=[30]))
+    assert [part.part.text for part in short.parts] == ["dev ≤30"]
+    assert all(job.done for job in short.jobs)
+
+
 def test_a_cell_is_filled_up(request_of: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = replace(request_of, out=tmp_path, rows=["left-to-right"])
     (part, *_), (job, *_) = make_plan(request).parts, make_plan(request).jobs

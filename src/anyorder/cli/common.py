@@ -11,6 +11,7 @@ from anyorder.device import join_processes, resolve_device
 from anyorder.errors import InputError
 from anyorder.files import atomic_file
 from anyorder.progress import is_main_process
+from anyorder.registry import is_count
 from anyorder.translator import Translator, load
 
 
@@ -24,6 +25,16 @@ def open_translator(model: str, device: str) -> Translator:
 def several(given: list[str] | str) -> list[str]:
     """The values of an option that takes several; a recipe may give a single one without a list."""
     return [str(one) for one in (given if isinstance(given, list) else [given])]
+
+
+def split_limits(text: str) -> list[int | None]:
+    """Length limits separated by commas, such as 20,30,none."""
+    limits: list[int | None] = []
+    for part in text.split(","):
+        if part.strip() != "none" and not is_count(part.strip()):
+            raise InputError(f"'{part}': expected a whole number from 1, or none", "max_length")
+        limits.append(None if part.strip() == "none" else int(part))
+    return limits
 
 
 @contextmanager

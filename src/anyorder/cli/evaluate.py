@@ -4,7 +4,7 @@ import json as json_format
 from pathlib import Path
 
 from anyorder import progress
-from anyorder.cli.common import check_apart, open_translator, output_file, print_note, several
+from anyorder.cli.common import check_apart, open_translator, output_file, print_note, several, split_limits
 from anyorder.cli.evaluate_puzzles import score_puzzle_files, score_puzzle_orders
 from anyorder.data.corpus import read_parallel
 from anyorder.data.lines import LineReport
@@ -24,7 +24,6 @@ from anyorder.evaluation.systems import puzzle_task
 from anyorder.models.pretrained import is_transformers
 from anyorder.models.storage import find
 from anyorder.orders import make_order, split_orders
-from anyorder.registry import is_count
 from anyorder.report.accuracy_table import accuracy_table
 from anyorder.report.table_data import TableData, evaluation_table
 from anyorder.report.table_export import check_table_file, format_tables
@@ -266,7 +265,7 @@ def _score_orders(
     baselines = [] if against is None else split_orders(against)
     for name in names or ():
         make_order(name)
-    limits = [_parse_limit(part) for part in max_length.split(",")]
+    limits = split_limits(max_length)
     translator = open_translator(model, device)
     if source is None:
         source, *references = _sample(translator, model, direction)
@@ -305,11 +304,3 @@ def _sample(translator: Translator, model: str, direction: str) -> tuple[Path, P
         if all(file.exists() for file in files):
             return files
     raise InputError(f"{model} comes without a sample for {direction}: give --source and --reference")
-
-
-def _parse_limit(text: str) -> int | None:
-    if text.strip() == "none":
-        return None
-    if not is_count(text.strip()):
-        raise InputError(f"'{text}': expected a whole number from 1, or none", "max_length")
-    return int(text)

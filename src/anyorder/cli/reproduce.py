@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from anyorder import progress
-from anyorder.cli.common import print_note, several
+from anyorder.cli.common import print_note, several, split_limits
 from anyorder.device import Device
 from anyorder.errors import InputError, check_number
 from anyorder.evaluation.significance import SAMPLES
@@ -28,6 +28,7 @@ def reproduce(
     shared: bool = False,
     rows: str = "",
     lengths: str = "",
+    max_length: str | None = None,
     steps: int | None = None,
     baseline: float | None = None,
     baseline_model: Path | None = None,
@@ -61,6 +62,7 @@ def reproduce(
         rows: Only these rows of the table, separated by commas; left-to-right is always included.
         lengths: How to choose the target length, separated by commas; by default table:4,gold,candidates:4, and
             table:4 alone for analysis.
+        max_length: Only the columns with these length limits, such as 30,none; none is for whole sets.
         steps: Training steps per learned order; overrides the default of the scale.
         baseline: Minutes to train an autoregressive baseline, which adds a row (table1, table2).
         baseline_model: Use the autoregressive baseline in this folder instead of training one.
@@ -85,6 +87,7 @@ def reproduce(
         directions=split_directions(direction),
         rules=[rule.strip() for rule in lengths.split(",") if rule.strip()],
         rows=split_orders(rows) if rows.strip() else [],
+        max_lengths=[] if max_length is None else split_limits(max_length),
         scale=scale,
         learned=learned,
         shared=shared,

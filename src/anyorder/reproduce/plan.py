@@ -1,7 +1,7 @@
 """What a table needs: which jobs, in which order, and which of them make up each column. Runs none of them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, permutations
 from pathlib import Path
@@ -19,7 +19,7 @@ from anyorder.reproduce.cells import CellJob, Job
 from anyorder.reproduce.evaluation_sets import DataFolders, EvaluationSet
 from anyorder.reproduce.jobs import DecodeJob, LearnJob, ModelFiles
 from anyorder.reproduce.settings import SETTINGS, Scale
-from anyorder.reproduce.tables import Part, Row, Table, choose_rows, direction_title, find_table
+from anyorder.reproduce.tables import Part, Row, Table, choose_parts, choose_rows, direction_title, find_table
 from anyorder.translator import Translator, load
 
 Learned = Literal["seeds", "model"]
@@ -42,6 +42,8 @@ class Request:
     """Length rules; by default those of the table."""
     rows: Sequence[str] = ()
     """Rows of the table; by default all."""
+    max_lengths: Sequence[int | None] = ()
+    """Only the columns with these length limits, None for whole sets; by default all."""
     scale: Scale = "here"
     learned: Learned = "seeds"
     """Learn orders with several seeds, or use those saved with the model."""
@@ -69,6 +71,7 @@ class Request:
         check_number("samples", self.samples, at_least=MIN_SAMPLES, at_most=MAX_SAMPLES)
         check_number("batch_tokens", self.batch_tokens, at_least=1, at_most=1 << 24)
         choose_rows(find_table(self.table), self.rows)
+        choose_parts(find_table(self.table), self.max_lengths)
         for rule in self.rules:
             make_length(rule)
         for direction in self.directions:
@@ -131,7 +134,8 @@ class _Planner:
         if not request.models:
             raise InputError("is missing: name a model", "model")
         self.request = request
-        self.table = find_table(request.table)
+        table = find_table(request.table)
+        self.table = replace(table, parts=choose_parts(table, request.max_lengths))
         self.rows = choose_rows(self.table, request.rows)
         self.device = resolve_device(request.device)
         self.data = DataFolders(request.data)

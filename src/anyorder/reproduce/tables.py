@@ -165,7 +165,7 @@ TABLES: dict[str, Table] = {
             "analysis",
             "Section 5: what the orders look like",
             (*_heuristics(BASELINE, "easy-first", "margin"), _PPO, _HIDDEN, _LEARNED, _CONFIDENCE),
-            (Part("dev"),),
+            (Part("dev", 30), Part("dev")),
             SIX_DIRECTIONS,
             rules=("table:4",),
             metrics=(*_SHAPE, "suffix last share", "constituent sentence share"),
@@ -188,6 +188,19 @@ def choose_rows(table: Table, names: Sequence[str]) -> tuple[Row, ...]:
         if name not in known:
             raise unknown("row", name, known)
     return tuple(row for row in table.rows if not names or row.name in names or row.name == BASELINE)
+
+
+def choose_parts(table: Table, max_lengths: Sequence[int | None]) -> tuple[Part, ...]:
+    """The parts with one of these length limits; by default all."""
+    known = list(dict.fromkeys(part.max_length for part in table.parts))
+    for limit in max_lengths:
+        if limit not in known:
+            raise unknown("length limit", _limit_text(limit), map(_limit_text, known))
+    return tuple(part for part in table.parts if not max_lengths or part.max_length in max_lengths)
+
+
+def _limit_text(limit: int | None) -> str:
+    return "none" if limit is None else str(limit)
 
 
 def direction_title(direction: str) -> str:
