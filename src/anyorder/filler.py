@@ -194,7 +194,7 @@ class Filler:
         """
         check_number("length", length, at_least=1, at_most=self.model.max_length)
         task = INFILL if length is None else GENERATE
-        config = self._in_blocks(config or DecodingConfig())
+        config = self.with_blocks(config or DecodingConfig())
         config = replace(config, length=GIVEN if length is None else f"fixed:{length}")
         decoding = config.bind(self._model_for(task), task)
         return self._stream(texts, decoding, length, on_progress, on_step, top_k, source_name if strict else None)
@@ -228,8 +228,8 @@ class Filler:
                 yield self._trajectory(line, best.get(i), decoding, task)
             first += len(chunk)
 
-    def _in_blocks(self, config: DecodingConfig) -> DecodingConfig:
-        """Block-causal models are made to fill one block after the other."""
+    def with_blocks(self, config: DecodingConfig) -> DecodingConfig:
+        """The config with the default schedule of a block-causal model: one block after the other."""
         size, beam = self.model.block_size, make_beam(config.beam)
         if size is None:
             return config

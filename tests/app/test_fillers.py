@@ -1,5 +1,6 @@
 """The API for models without a source: texts with masks, and puzzles."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ pytest.importorskip("fastapi", reason="the explorer needs the extra 'app'")
 from fastapi.testclient import TestClient
 
 import anyorder
+from anyorder.app.served_models import ServedFiller, Settings
 from anyorder.app.server import create_app
 from anyorder.errors import InputError
 from anyorder.filler import Filler
 from tests.app.servers import MASKED, PUZZLES
+from tests.models import checkpoints
 
 TEXT = "w1 [MASK] w3 [MASK] [MASK] w7"
 PUZZLE, SOLUTION = "0000034010030000", "4132234114233214"
@@ -102,6 +105,33 @@ def test_schedules_fit_the_kind_of_model(client: TestClient) -> None:
         assert {f"steps:{size}", f"cosine:{size}", f"blocks:{size}", f"blocks:{size}+threshold:0.7"} < set(names)
         for name in names:
             assert post(client, "check", model=info["name"], schedule=name).status_code == 200
+
+
+def test_a_block_causal_model_is_filled_in_its_blocks_by_default(tmp_path: Path) -> None:
+    checkpoints.save("Qwen3ForCausalLM", tmp_path / "blocks")
+    config = tmp_path / "blocks" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "block_size": 2}))
+    model = str(tmp_path / "blocks")
+    with TestClient(create_app([model], device="cpu"), base_url="http://localhost:8600") as client:
+        [info] = client.get("/api/models").json()["models"]
+        assert [choice["name"] for choice in info["schedules"][:2]] == ["blocks:2", "one"]
+        usual = {choice["name"]: choice["usual_schedule"] for choice in info["revisions"]}
+        assert usual == {"none": "blocks:2", "mask-predict:4": "steps:1", "p2:4": "steps:1", "gibbs": "one"}
+        assert (
+            post(client, "check", model="blocks", schedule="auto")
+            .json()["schedule"]
+            .startswith("Blocks of b positions")
+        )
+        [run] = infill(client, model="blocks", orders=["right-to-left"]).json()["runs"]
+        assert "|schedule:blocks:2|" in run["signature"]
+    filler = anyorder.load(model, "cpu")
+    assert isinstance(filler, Filler)
+    served = ServedFiller("blocks", filler)
+    keys = {}
+    for schedule in ("auto", "blocks:2", "one"):
+        [call] = served.calls(TEXT, Settings(["right-to-left"], schedule), 100)
+        keys[schedule] = call.batch_key
+    assert keys["auto"] == keys["blocks:2"] != keys["one"]  # or one request would get what another one asked for
 
 
 def test_puzzles_are_solved_and_judged(client: TestClient) -> None:

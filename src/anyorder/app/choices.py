@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from anyorder.decoding.revision import REVISIONS, make_revision
+from anyorder.decoding.revision import REVISIONS
 from anyorder.decoding.schedules import SCHEDULES
 
 Kind = Literal["translation", "infill", "puzzle"]
@@ -20,7 +20,7 @@ class Choice:
     """The heading under which it is offered."""
 
 
-def schedule_choices(kind: Kind) -> list[Choice]:
+def schedule_choices(kind: Kind, default: str) -> list[Choice]:
     """A short list, the default first. Texts with masks have few of them, so their steps and blocks are smaller."""
     size, word = (4, "four") if kind == "infill" else (8, "eight")
     groups = {
@@ -47,7 +47,11 @@ def schedule_choices(kind: Kind) -> list[Choice]:
             f"blocks:{size}+threshold:0.7": "in each block, all tokens with 70 % or more",
         },
     }
-    return [Choice(name, label, group) for group, names in groups.items() for name, label in names.items()]
+    choices = [Choice(name, label, group) for group, names in groups.items() for name, label in names.items()]
+    if default == choices[0].name:
+        return choices
+    first = Choice(default, "one position per step, in the blocks of the model", choices[0].group)
+    return [first, *(choice for choice in choices if choice.name != default)]
 
 
 REVISION_CHOICES = [
@@ -69,11 +73,6 @@ def describe_schedule(name: str) -> str:
 def describe_revision(name: str) -> str:
     """What a revision masks again, in one line. name: one that `make_revision` takes."""
     return _first_line(REVISIONS[name.partition(":")[0].strip()])
-
-
-def usual_schedule(revision: str) -> str:
-    """The schedule that a revision was published with."""
-    return make_revision(revision).usual_schedule
 
 
 def _first_line(named: type) -> str:

@@ -16,7 +16,6 @@ from anyorder.app.choices import (
     describe_revision,
     describe_schedule,
     schedule_choices,
-    usual_schedule,
 )
 from anyorder.app.middleware import RefusedError
 from anyorder.app.served_models import ServedModel, ServedPuzzles, ServedTranslator
@@ -40,6 +39,7 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 def model_info(served: ServedModel) -> schemas.ModelInfo:
     names = dict.fromkeys(name for orders in served.orders.values() for name in orders)
     learned = served.learned_orders
+    choices = schedule_choices(served.kind, served.usual_schedule())
     info: dict[str, Any] = {"directions": [], "orders_of": {}, "lengths": [], "grid": None}
     if isinstance(served, ServedTranslator):
         orders_of = {direction: list(orders) for direction, orders in served.orders.items()}
@@ -51,9 +51,11 @@ def model_info(served: ServedModel) -> schemas.ModelInfo:
         name=served.name,
         kind=served.kind,
         orders=[*learned, *(name for name in names if name not in learned)],
-        schedules=[schemas.ScheduleChoice.model_validate(choice) for choice in schedule_choices(served.kind)],
+        schedules=[schemas.ScheduleChoice.model_validate(choice) for choice in choices],
         revisions=[
-            schemas.RevisionChoice(name=choice.name, label=choice.label, usual_schedule=usual_schedule(choice.name))
+            schemas.RevisionChoice(
+                name=choice.name, label=choice.label, usual_schedule=served.usual_schedule(choice.name)
+            )
             for choice in REVISION_CHOICES
         ],
         longest=served.model.max_length,
@@ -63,12 +65,12 @@ def model_info(served: ServedModel) -> schemas.ModelInfo:
 
 def check_response(served: ServedModel, schedule: str | int | None, revision: str | None) -> schemas.CheckResponse:
     """What this schedule and revision do; an `InputError` if the model cannot be decoded with them."""
-    usual = None if revision is None else usual_schedule(served.revision(revision))
+    usual = served.usual_schedule() if revision is None else served.usual_schedule(served.revision(revision))
     name = None if schedule is None else served.schedule(schedule)
     return schemas.CheckResponse(
-        schedule=None if name is None else describe_schedule((usual or "one") if name == AUTO else name),
+        schedule=None if name is None else describe_schedule(usual if name == AUTO else name),
         revision=None if revision is None else describe_revision(revision.strip()),
-        usual_schedule=usual,
+        usual_schedule=None if revision is None else usual,
     )
 
 

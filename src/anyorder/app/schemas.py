@@ -34,7 +34,8 @@ class DecodingQuery(Query):
     schedule: StrictInt | Name = Field(
         AUTO,
         description="How many positions to fill per step: one, a number, cosine:8, threshold:0.9, ...; auto is the "
-        "schedule that the revision was published with, and one without a revision.",
+        "schedule that the revision was published with; without a revision it is one, or blocks:B for a model with "
+        "blocks of B positions.",
     )
     revision: Name = Field(
         "none", description="What is masked and written again after a step: none, mask-predict:4, gibbs, ..."
@@ -99,7 +100,7 @@ class CheckQuery(BaseModel):
 class CheckResponse(BaseModel):
     schedule: str | None = Field(description="What the schedule does; null if none was named.")
     revision: str | None = Field(description="What the revision does; null if none was named.")
-    usual_schedule: str | None = Field(description="The schedule that the revision was published with.")
+    usual_schedule: str | None = Field(description="The schedule that is used with the revision if none is named.")
 
 
 class Choice(BaseModel):
@@ -114,7 +115,7 @@ class ScheduleChoice(Choice):
 
 
 class RevisionChoice(Choice):
-    usual_schedule: str = Field(description="The schedule that it was published with.")
+    usual_schedule: str = Field(description="The schedule that is used with it if none is named.")
 
 
 class Grid(BaseModel):

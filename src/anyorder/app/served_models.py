@@ -97,6 +97,10 @@ class ServedModel(ABC):
             raise InputError(f"{name}: may take {steps:,} steps; at most {most:,} are made here", "revision")
         return name
 
+    def usual_schedule(self, revision: str = "none") -> str:
+        """The schedule that is used if a request names none."""
+        return make_revision(revision).usual_schedule
+
     def configs(self, settings: Settings, task: str, batch_tokens: int, length: str) -> list[DecodingConfig]:
         """One for each order."""
         config = DecodingConfig(
@@ -197,11 +201,16 @@ class ServedFiller(ServedModel):
                 raise InputError("is given, but this model does not translate", field)
         return self.filler.canvas(self._masked(text))
 
+    def usual_schedule(self, revision: str = "none") -> str:
+        schedule = self.filler.with_blocks(DecodingConfig(revision=revision)).schedule
+        return super().usual_schedule(revision) if schedule == AUTO else str(schedule)
+
     def calls(self, text: str, settings: Settings, batch_tokens: int) -> list[QueuedCall[str, Trajectory]]:
         """The masks filled in several orders; texts with the same settings are filled in one batch."""
         cost = len(self.canvas(text).tokens)
         calls = []
-        for config in self.configs(settings, INFILL, batch_tokens, DEFAULT_LENGTH):
+        for requested in self.configs(settings, INFILL, batch_tokens, DEFAULT_LENGTH):
+            config = self.filler.with_blocks(requested)  # the key must tell blocks from the schedule `one`
             key = self.name, str(config.bind(self.model, INFILL).signature)
             calls.append(QueuedCall(partial(self._fill, config), text, key, cost))
         return calls
