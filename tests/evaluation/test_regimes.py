@@ -74,6 +74,9 @@ def test_trajectories_of_others_take_as_many_as_their_last_step() -> None:
     [
         (["--schedule", "one,two"], "unknown schedule 'two'"),
         (["--revision", "none,mask-predict:0"], "revision 'mask-predict:0': number of iterations 0"),
+        (["--schedule", ""], "--schedule is empty: name a schedule"),
+        (["--revision", ""], "--revision is empty: name a revision"),
+        (["--max-length", ""], "--max-length '': expected a whole number from 1, or none"),
         (["--top-p", "0.5"], "--top-p 0.5: needs sampled tokens"),
     ],
 )

@@ -129,7 +129,8 @@ def evaluate(
             solves_puzzles = model is not None and (task is not None or is_transformers(model))
             if model is None or (direction is None and not solves_puzzles):
                 raise InputError("give --model and --direction to decode, or --trajectories to score what was decoded")
-            schedules, revisions = split_schedules(schedule or AUTO), split_revisions(revision or "none")
+            schedules = split_schedules(AUTO if schedule is None else schedule)
+            revisions = split_revisions("none" if revision is None else revision)
             config = DecodingConfig(
                 schedule=schedules[0],
                 revision=revisions[0],
@@ -154,8 +155,8 @@ def evaluate(
             else:
                 assert direction is not None
                 result = _score_orders(
-                    model, direction, source, references, orders, max_length or "none", config, device or "auto",
-                    tokenize, limit, strict, against, test, samples, schedules, revisions,
+                    model, direction, source, references, orders, "none" if max_length is None else max_length, config,
+                    device or "auto", tokenize, limit, strict, against, test, samples, schedules, revisions,
                 )  # fmt: skip
         if file:
             file.write(json_format.dumps(result.as_json(), indent=2) + "\n")
