@@ -10,6 +10,7 @@ from typing import IO
 from anyorder.device import join_processes, resolve_device
 from anyorder.errors import InputError
 from anyorder.files import atomic_file
+from anyorder.models.pretrained import PREFIX
 from anyorder.progress import is_main_process
 from anyorder.registry import is_count
 from anyorder.translator import Translator, load
@@ -17,6 +18,10 @@ from anyorder.translator import Translator, load
 
 def open_translator(model: str, device: str) -> Translator:
     """The model on this process's device; joins the other processes if a launcher started several."""
+    if model.startswith(PREFIX):
+        raise InputError(
+            f"{model}: is a masked language model, which does not translate; it is for infill and generate"
+        )
     place = resolve_device(device)
     join_processes(place)
     return load(model, place)
