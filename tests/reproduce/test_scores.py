@@ -3,7 +3,7 @@
 import pytest
 
 from anyorder.reproduce.cells import Spent
-from anyorder.reproduce.render import Report, cost_text
+from anyorder.reproduce.render import Report, cost_text, elapsed_by_device
 from anyorder.reproduce.scores import Compared, PartScore, RowScore, combine_seeds
 from anyorder.reproduce.tables import TABLES, Part
 
@@ -62,4 +62,22 @@ def test_verdict_counts_lines() -> None:
         ["1.000", "–", "0.200"],
     ]
     assert cost_text(spent) == "2.0 minutes on H200 (learning 1.5, decoding 0.5); 1.0 minutes on CPU (decoding 1.0)"
+    assert elapsed_by_device(spent) == {"H200": 2.0, "CPU": 1.0}
     assert "A note." in report.footer()
+
+
+def test_processes_that_share_a_device() -> None:
+    """Three sessions within two minutes, a pause, and one more; the other device is not shared."""
+    spent = [
+        Spent("learn", 120.0, "H200", 10, 1120.0),
+        Spent("learn", 60.0, "H200", 10, 1090.0),
+        Spent("decode", 30.0, "H200", 5, 1130.0),
+        Spent("decode", 50.0, "H200", 5, 1250.0),
+        Spent("decode", 60.0, "CPU", 5, 1120.0),
+    ]
+    assert elapsed_by_device(spent) == {"H200": 3.0, "CPU": 1.0}
+    shared, alone = cost_text(spent).split("; ")
+    assert shared == "4.3 minutes on H200 (learning 3.0, decoding 1.3), by several processes within 3.0 minutes"
+    assert alone == "1.0 minutes on CPU (decoding 1.0)"
+    unknown = Spent("learn", 60.0, "H200", 10)
+    assert elapsed_by_device([*spent, unknown])["H200"] == 4.0

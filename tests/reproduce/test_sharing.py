@@ -47,7 +47,11 @@ def results_of(out: Path) -> dict[str, Any]:
         name = file.relative_to(out).as_posix()
         if file.suffix == ".json" and file.name != "checksums.json":
             record = json.loads(file.read_text())
-            found[name] = {key: value for key, value in record.items() if key not in ("minutes", "spent", "seconds")}
+            found[name] = {
+                key: value
+                for key, value in record.items()
+                if key not in ("minutes", "elapsed_minutes", "spent", "seconds")
+            }
         elif file.suffix in (".md", ".tex"):
             found[name] = [line for line in file.read_text().splitlines() if "Time: " not in line]
         elif file.suffix in (".xz", ".safetensors"):

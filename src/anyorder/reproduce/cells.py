@@ -38,6 +38,8 @@ class Spent:
     device: str
     amount: int
     """Steps or sentences."""
+    ended: float | None = None
+    """When it ended, in seconds since 1970; None if that is not known."""
 
 
 class Job(ABC):
@@ -151,7 +153,7 @@ class CellJob(Job):
             fresh = self.decode([self.data.sentences[row] for row in missing], bar.advance)
         seconds = round(time.perf_counter() - start, 3)
         known |= dict(zip(missing, fresh, strict=True))
-        now = Spent("decode", seconds, device_name(self.device), len(missing))
+        now = Spent("decode", seconds, device_name(self.device), len(missing), round(time.time(), 3))
         write_cell(self.folder, key, known, [*([] if cell is None else cell.spent), now])
         return True
 
@@ -203,8 +205,7 @@ def _read_cell(folder: Path) -> CellFiles:
     rows = record.values.get("rows")
     if not isinstance(rows, list) or not all(type(row) is int for row in rows):
         raise record.error("rows", "expected the numbers of sentences")
-    spent = [Record(record.where, entry, f"spent.{i}.").config(Spent) for i, entry in enumerate(record.values["spent"])]
-    return CellFiles(folder, record.record("key").values, rows, spent, record.text("trajectories"))
+    return CellFiles(folder, record.record("key").values, rows, read_spent(record), record.text("trajectories"))
 
 
 def _read_trajectories(folder: Path) -> tuple[CellFiles, dict[int, Trajectory]]:
@@ -252,6 +253,14 @@ def plain_name(text: str) -> str:
     """
     text = text.replace("λ", "lambda").replace(", ", ",").replace(":", "-")
     return re.sub(r"[^\w.,=+-]+", "_", text) or "_"
+
+
+def read_spent(record: Record) -> list[Spent]:
+    """What the sessions of a job cost, from its record; empty if it has no such field."""
+    entries = record.values.get("spent", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise record.error("spent", "expected a list of objects")
+    return [Record(record.where, entry, f"spent.{i}.").config(Spent) for i, entry in enumerate(entries)]
 
 
 def read_log_seconds(run: Path) -> float:

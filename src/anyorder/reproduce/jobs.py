@@ -6,6 +6,7 @@ A run that was killed continues from its last checkpoint. Knows nothing about ta
 """
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +25,16 @@ from anyorder.models.storage import WEIGHTS, find
 from anyorder.orders import Order
 from anyorder.orders.learned import UnboundLearnedOrder
 from anyorder.orders.storage import CONFIG as ORDER_CONFIG
-from anyorder.reproduce.cells import CellJob, Job, Spent, device_name, plain_name, read_log_seconds, write_whole_json
+from anyorder.reproduce.cells import (
+    CellJob,
+    Job,
+    Spent,
+    device_name,
+    plain_name,
+    read_log_seconds,
+    read_spent,
+    write_whole_json,
+)
 from anyorder.reproduce.settings import LearningSettings
 from anyorder.training.checkpoint import describe_changes
 from anyorder.training.learn_order import learn_order
@@ -108,15 +118,21 @@ class LearnJob(Job):
         record = self._record()
         if record is None:
             return []
-        seconds = read_log_seconds(self.folder)
-        return [Spent("learn", seconds, record.text("device"), self.amount)]
+        spent = read_spent(record)
+        # Sessions that were killed are only in the log.
+        unrecorded = read_log_seconds(self.folder) - sum(session.seconds for session in spent)
+        if unrecorded > 0:
+            steps = self.amount - sum(session.amount for session in spent)
+            spent.append(Spent("learn", unrecorded, record.text("device"), steps))
+        return spent
 
     def run(self) -> bool:
         """Learn, or continue learning."""
         record = self._record()
+        spent = [] if record is None else read_spent(record)
         if record is None:
-            self._write(finished=False)
-        settings = self.settings
+            self._write(finished=False, spent=spent)
+        settings, start = self.settings, time.time()
         result = learn_order(
             self.model.place,
             [store.path for store in self.stores],
@@ -127,8 +143,9 @@ class LearnJob(Job):
             settings.run,
             resume=True,
         )
-        if result.finished:
-            self._write(finished=True)
+        end, steps = time.time(), result.steps - sum(session.amount for session in spent)
+        spent.append(Spent("learn", round(end - start, 3), device_name(self.device), steps, round(end, 3)))
+        self._write(result.finished, spent)
         return result.finished
 
     @property
@@ -148,8 +165,9 @@ class LearnJob(Job):
             )
         return record
 
-    def _write(self, finished: bool) -> None:
-        record = {"key": self.key, "device": device_name(self.device), "finished": finished}
+    def _write(self, finished: bool, spent: Sequence[Spent]) -> None:
+        sessions = [asdict(session) for session in spent]
+        record = {"key": self.key, "device": device_name(self.device), "finished": finished, "spent": sessions}
         write_whole_json(self._record_file, record)
 
 

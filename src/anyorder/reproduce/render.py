@@ -73,6 +73,7 @@ class Report:
             "notes": self.notes,
             "verdicts": {rule: _verdict(self._with_rule(rule)) for rule in self.rules},
             "minutes": minutes_by_device(self.spent),
+            "elapsed_minutes": elapsed_by_device(self.spent),
             "paper": {"source": SOURCE, "cost": COST},
         }
 
@@ -110,12 +111,29 @@ def minutes_by_device(spent: Sequence[Spent]) -> dict[str, dict[str, float]]:
     return {device: {kind: round(of / 60, 2) for kind, of in kinds.items()} for device, kinds in seconds.items()}
 
 
+def elapsed_by_device(spent: Sequence[Spent]) -> dict[str, float]:
+    """Minutes in which each device was in use. Sessions whose end is not known count as if nothing ran beside them."""
+    elapsed: dict[str, float] = defaultdict(float)
+    busy_until: dict[str, float] = defaultdict(float)
+    for one in sorted(spent, key=lambda one: (one.ended or 0) - one.seconds):
+        seconds = one.seconds
+        if one.ended is not None:
+            seconds = max(0.0, one.ended - max(one.ended - one.seconds, busy_until[one.device]))
+            busy_until[one.device] = max(busy_until[one.device], one.ended)
+        elapsed[one.device] += seconds
+    return {device: round(seconds / 60, 2) for device, seconds in elapsed.items()}
+
+
 def cost_text(spent: Sequence[Spent]) -> str:
     """Minutes by device, such as `12.3 minutes on CPU (learning 10.1, decoding 2.2)`."""
-    parts = []
+    parts, elapsed = [], elapsed_by_device(spent)
     for device, kinds in minutes_by_device(spent).items():
         detail = ", ".join(f"{_VERBS[kind]} {minutes:.1f}" for kind, minutes in sorted(kinds.items(), reverse=True))
-        parts.append(f"{sum(kinds.values()):.1f} minutes on {device} ({detail})")
+        total = sum(kinds.values())
+        shared = (
+            f", by several processes within {elapsed[device]:.1f} minutes" if elapsed[device] < 0.95 * total else ""
+        )
+        parts.append(f"{total:.1f} minutes on {device} ({detail}){shared}")
     return "; ".join(parts) or "none"
 
 
