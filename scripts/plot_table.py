@@ -8,7 +8,6 @@ seeds. A filled marker differs significantly from left-to-right. Reads .json and
 
 import argparse
 import json
-import lzma
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+
+from anyorder.data.corpus import open_bytes
 
 BASELINE = "left-to-right"
 SIGNIFICANT = 0.05
@@ -31,12 +32,6 @@ STYLES = {
     "learned:confidence": ("#d55e00", "o"),
 }
 """Colors (Okabe and Ito: safe for color-blind readers) and markers."""
-
-
-def read(file: Path) -> dict[str, Any]:
-    data = file.read_bytes()
-    table: dict[str, Any] = json.loads(lzma.decompress(data) if file.suffix == ".xz" else data)
-    return table
 
 
 def draw(axes: Any, parts: list[dict[str, Any]]) -> None:
@@ -67,7 +62,9 @@ def main() -> None:
     parser.add_argument("table", type=Path)
     parser.add_argument("--max-length", type=int, default=30)
     args = parser.parse_args()
-    parts = [part for part in read(args.table)["parts"] if part["part"]["max_length"] == args.max_length]
+    with open_bytes(args.table) as stream:
+        table = json.load(stream)
+    parts = [part for part in table["parts"] if part["part"]["max_length"] == args.max_length]
     rules = list(dict.fromkeys(part["rule"] for part in parts))
     plt.rcParams.update({"font.size": 8, "svg.hashsalt": "anyorder", "svg.fonttype": "none"})
     figure, panels = plt.subplots(len(rules), 1, figsize=(8, 2.9 * len(rules)), sharex=True, squeeze=False)

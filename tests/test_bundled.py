@@ -1,7 +1,6 @@
 """The bundled models do what their READMEs say, on any CPU, and the tables of results hold what was measured."""
 
 import json
-import lzma
 import re
 import runpy
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 import anyorder
 from anyorder.cli.evaluate import _sample
+from anyorder.data.corpus import open_bytes
 from anyorder.evaluation.evaluate_puzzles import task_of
 from anyorder.files import sha256
 from anyorder.models.storage import BUNDLED, bundled_models, find
@@ -121,8 +121,8 @@ def test_its_scores(translator: anyorder.Translator) -> None:
 
 def read_table(name: str) -> dict[str, Any]:
     """A table that `anyorder reproduce` wrote."""
-    file = SIX_DIRECTIONS / f"{name}.json.xz"
-    table: dict[str, Any] = json.loads(lzma.decompress(file.read_bytes()))
+    with open_bytes(SIX_DIRECTIONS / f"{name}.json.xz") as stream:
+        table: dict[str, Any] = json.load(stream)
     return table
 
 
@@ -137,6 +137,13 @@ def test_reproduced_tables_in_the_documentation_are_the_measured_ones(name: str)
     for part in read_table(name)["parts"]:
         for row in part["rows"]:
             assert f"{row['bleu']:.2f}" in results
+
+
+def test_shapes_of_orders_in_the_documentation_are_the_measured_ones() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "analysis_table.py"))
+    shown = "\n".join(script["lines"](read_table("analysis")))
+    assert shown.count("\n") > 20
+    assert shown in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
 
 def test_scores_in_the_readme_of_the_model_for_six_directions() -> None:
