@@ -1,6 +1,7 @@
 """Masked Transformers models on disk and on the hub. Their code is never run, and nothing is ever unpickled."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -128,15 +129,36 @@ def _load_network(folder: Path, config: Any, record: Record, family: Family, dty
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # to name them below
         )
     if missing := sorted(loaded["missing_keys"]):
         raise InputError(f"{folder}: is not a {family.class_name}: its weights lack {missing[0]}")
+    if mismatched := sorted(loaded["mismatched_keys"]):
+        name, saved, expected = mismatched[0]
+        sizes = f"{_shape_text(saved)}, expected {_shape_text(expected)} by its {CONFIG}"
+        raise InputError(f"{folder}: {name} has the shape {sizes}")
+    # Weights of other parts, such as a pooling layer, are not needed. More layers of the same kind are a mistake.
+    known = network.state_dict().keys()
+    kinds = {_numberless(name) for name in known}
+    if surplus := sorted(
+        name for name in loaded["unexpected_keys"] if name not in known and _numberless(name) in kinds
+    ):
+        raise InputError(f"{folder}: has {surplus[0]}, more layers than its {CONFIG} says")
     if output_bias is not None:  # the native class has no bias here, but the layer is a plain linear one
         network.get_output_embeddings().bias = torch.nn.Parameter(output_bias.to(dtype))
     for name, weight in network.named_parameters():
         if not bool(torch.isfinite(weight).all()):
             raise InputError(f"{folder}: {name} holds numbers that are not finite")
     return network
+
+
+def _shape_text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "of a single number"
+
+
+def _numberless(name: str) -> str:
+    """The name of a weight without the number of its layer."""
+    return re.sub(r"\d+", "#", name)
 
 
 def _converted_weights(folder: Path, record: Record, family: Family) -> dict[str, torch.Tensor]:
