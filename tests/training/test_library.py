@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +14,10 @@ from torch import Tensor
 import anyorder
 from anyorder.data.store import Store
 from anyorder.errors import InputError
+from anyorder.models.storage import BUNDLED
 from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import TranslationModel
+from anyorder.orders.learned import load_order
 from anyorder.orders.policy import PolicyConfig
 from anyorder.training.config import TextTrainConfig, TrainConfig
 from anyorder.training.learn_order import LEARN_ORDER_RUN, learn_order
@@ -84,6 +87,34 @@ def test_an_order_from_a_loaded_model_and_a_plain_function(
     references = {line.strip() for line in (store.path.parent / "train.en").read_text().splitlines()}
     assert {reference for _, reference in seen} <= references
     assert "first step: " in capsys.readouterr().err
+
+
+def test_an_order_that_starts_from_a_learned_one(store: Store, tmp_path: Path) -> None:
+    """Also from one of a model of another size."""
+    bundled = BUNDLED / "de-en" / "learned" / "confidence"
+    rl = RLConfig("a2c", sentences=4, max_length=12, validation_sentences=2, validation_orders="")
+    run = replace(LEARN_ORDER_RUN, steps=1, learning_rate=0.0, device="cpu")
+    model = tiny(store.vocabulary)
+
+    def learn(folder: str, init: str, policy: PolicyConfig = PolicyConfig(), **options: Any) -> Path:  # noqa: B008
+        return learn_order(model, store, tmp_path / folder, "de-en", policy, rl, run, init=init, **options).order
+
+    order = learn("first", "learned:de-en/confidence")
+    weights = load_order(order)[0].state_dict()
+    assert weights.keys() == load_order(bundled)[0].state_dict().keys()
+    for name, expected in load_order(bundled)[0].state_dict().items():
+        assert torch.equal(weights[name], expected)
+    learn("second", f"learned:{order}", load_order(bundled)[0].config)  # its own settings may be named
+    with pytest.raises(InputError, match="init is that of the order to start from: leave the policy's options out"):
+        learn("third", f"learned:{order}", PolicyConfig("confidence", size=64))
+    with pytest.raises(InputError, match="init margin: is not a learned order"):
+        learn("third", "margin")
+    learn("first", f"learned:{order}", resume=True)  # the same weights in another place
+    with pytest.raises(InputError, match="cannot resume: init was 6eedf1ab, now it is "):
+        learn("first", "learned:multi/confidence", resume=True)
+    with pytest.raises(InputError, match="order 'learned:de-en/hidden': was learned for another model"):
+        learn("third", "learned:de-en/hidden")
+    assert not (tmp_path / "third").exists()
 
 
 def test_a_loss_that_is_not_a_number_ends_learning(

@@ -21,6 +21,7 @@ def learn_order(
     task: str | None = None,
     text: Path | None = None,
     mask_share: float | None = None,
+    init: str | None = None,
     policy: PolicyConfig = PolicyConfig(),  # noqa: B008 - frozen
     rl: RLConfig = RLConfig(),  # noqa: B008
     run: TrainConfig = LEARN_ORDER_RUN,
@@ -44,6 +45,8 @@ def learn_order(
         task: Puzzles to learn from, such as sudoku-4x4, for a Transformers masked language model.
         text: A file to learn from, one text per line, for a Transformers masked language model.
         mask_share: Fraction of each text's tokens to mask; by default half.
+        init: A learned order to start from, such as learned:de-en/confidence; the policy then has its kind and size. By
+            default, the policy starts from the heuristic order --policy.start.
         policy: Policy network.
         rl: Reinforcement learning: algorithm, reward and data.
         run: Training schedule and optimizer.
@@ -54,13 +57,17 @@ def learn_order(
     if task is not None or text is not None:
         if data is not None or direction is not None:
             raise InputError("--data and --direction are for translation: leave them out with --task and --text")
-        result = learn_fill_order(model, out, task, text, mask_share, policy, rl, run, name=name, resume=resume)
+        result = learn_fill_order(
+            model, out, task, text, mask_share, policy, rl, run, name=name, resume=resume, init=init
+        )
     elif mask_share is not None:
         raise InputError("is for --text", "mask_share")
     elif data is None or direction is None:
         raise InputError("give --data and --direction (translation), --task (puzzles) or --text to learn on")
     else:
-        result = library.learn_order(model, several(data), out, direction, policy, rl, run, name=name, resume=resume)
+        result = library.learn_order(
+            model, several(data), out, direction, policy, rl, run, name=name, resume=resume, init=init
+        )
     if not is_main_process():
         return
     if result.order.exists():

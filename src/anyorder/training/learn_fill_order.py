@@ -45,6 +45,7 @@ def learn_fill_order(
     reward: str | TextReward | None = None,
     name: str | None = None,
     resume: bool = False,
+    init: str | None = None,
 ) -> LearnOrderResult:
     """Learn the order in which a frozen masked model fills puzzles or text, by reinforcement learning.
 
@@ -62,6 +63,7 @@ def learn_fill_order(
         name: Also save the result in the model's folder under this name, for the order `learned:NAME`; `default` makes
             it the model's default order.
         resume: Continue the run in `out` from its last checkpoint, if there is one.
+        init: A learned order to start from, such as `learned:de-en/confidence`; the policy then has its kind and size.
     """
     out = Path(out)
     run.check_length()
@@ -84,7 +86,7 @@ def learn_fill_order(
         lines = list(read_lines(Path(text), "replace")) if isinstance(text, str | Path) else text
         share = MASK_SHARE if mask_share is None else mask_share
         data = TextData(lines, loaded, share, (rl.min_length, rl.max_length), held_out, run.seed)
-    objective = OrderObjective(data, policy, rl, run.seed, compiles_features(run))
+    objective = OrderObjective(data, policy, rl, run.seed, compiles_features(run), init)
     return run_order_objective(objective, run, out, destination, resume)
 
 

@@ -57,6 +57,7 @@ def learn_order(
     reward: str | TextReward | None = None,
     name: str | None = None,
     resume: bool = False,
+    init: str | None = None,
 ) -> LearnOrderResult:
     """Learn the generation order of a trained, frozen model by reinforcement learning.
 
@@ -74,6 +75,7 @@ def learn_order(
         name: Also save the result in the model's folder under this name, for the order `learned:NAME`; `default` makes
             it the model's default order.
         resume: Continue the run in `out` from its last checkpoint, if there is one.
+        init: A learned order to start from, such as `learned:de-en/confidence`; the policy then has its kind and size.
     """
     out = Path(out)
     run.check_length()
@@ -92,7 +94,7 @@ def learn_order(
     rl = with_reward(rl, reward)
     join_processes(device)
     objective = translation_order_objective(
-        stores, loaded, directions, policy, rl, run.seed, compile=compiles_features(run), device=device
+        stores, loaded, directions, policy, rl, run.seed, compile=compiles_features(run), device=device, init=init
     )
     return run_order_objective(objective, run, out, destination, resume)
 
@@ -119,13 +121,14 @@ def translation_order_objective(
     seed: int,
     compile: bool = False,
     device: torch.device | None = None,
+    init: str | None = None,
 ) -> OrderObjective:
     """The objective of learning an order for translation; see `StoreOrderData` and `OrderObjective`.
 
     Sizes not set in `rl` depend on the training device, which is the model's if not given.
     """
     pairs = StoreOrderData(data, model, directions, with_sizes(rl, device or model.device))
-    return OrderObjective(pairs, policy, pairs.rl, seed, compile)
+    return OrderObjective(pairs, policy, pairs.rl, seed, compile, init)
 
 
 def named_folder(model: SavedModel, name: str | None) -> Path | None:

@@ -70,6 +70,8 @@ class OrderObjective(Objective[OrderBatch]):
         rl: Algorithm and reward; all sizes must be set.
         seed: Seed for the weights and the batches.
         compile: Whether to compile the computation of the features.
+        init: A learned order to start from, whose kind and size the policy then has; if not given, the policy starts
+            from a heuristic order or from random weights.
     """
 
     reports = ("reward", "edge share", "entropy", "loss", "value loss")
@@ -79,16 +81,31 @@ class OrderObjective(Objective[OrderBatch]):
     compiles = False
     learner: ActorCritic
 
-    def __init__(self, data: OrderData, policy: PolicyConfig, rl: RLConfig, seed: int, compile: bool = False):
+    def __init__(
+        self,
+        data: OrderData,
+        policy: PolicyConfig,
+        rl: RLConfig,
+        seed: int,
+        compile: bool = False,
+        init: str | None = None,
+    ):
         self.rl = rl
         self.epochs = rl.epochs if rl.algorithm == "ppo" else 1
-        torch.manual_seed(seed)
-        self.learner = ActorCritic(PolicyNetwork(policy, data.hidden_size), rl.has_value)
-        self.module = OrderLoss(self.learner, rl)
-        self.reward = data.reward(rl.reward)
         self._data = data
         self._seed = seed
-        self._reference = self._reference_order(rl.reference_order) if rl.kl_coef else None
+        start = None if init is None else self._order_to_start_from(init, policy)
+        self._init = "none" if start is None else start.identity.rpartition("@")[2]  # its weights, not its place
+        torch.manual_seed(seed)
+        network = PolicyNetwork(policy if start is None else start.network.config, data.hidden_size)
+        if start is not None:
+            network.load_state_dict(start.network.state_dict())
+        self.learner = ActorCritic(network, rl.has_value)
+        self.module = OrderLoss(self.learner, rl)
+        self.reward = data.reward(rl.reward)
+        self._reference = None
+        if rl.kl_coef:
+            self._reference = self._one_order(make_order(rl.reference_order), "reference_order", RLConfig)
         self._stats_function = torch.compile(prediction_stats, dynamic=True) if compile else prediction_stats
         heuristics = rl.validation_orders.strip()
         self._heuristics = [make_order(name) for name in split_orders(heuristics)] if heuristics else []
@@ -100,13 +117,21 @@ class OrderObjective(Objective[OrderBatch]):
                 RLConfig,
             )
 
-    def _reference_order(self, name: str) -> Order:
-        """The order of that name, which must be the same for all tasks of the data."""
-        bound = self._data.bind(make_order(name))
-        if len({order.identity for order in bound}) > 1:
+    def _one_order(self, order: Order, field: str, config: type | None = None) -> Order:
+        """The order, bound to the model. It must be the same for all tasks of the data."""
+        bound = self._data.bind(order)
+        if len({each.identity for each in bound}) > 1:
             tasks = ", ".join(self._data.tasks)
-            raise InputError(f"{name}: is not one order for {tasks}", "reference_order", RLConfig)
+            raise InputError(f"{order.name}: is not one order for {tasks}", field, config)
         return bound[0]
+
+    def _order_to_start_from(self, name: str, policy: PolicyConfig) -> LearnedOrder:
+        order = self._one_order(make_order(name), "init")
+        if not isinstance(order, LearnedOrder):
+            raise InputError(f"{name}: is not a learned order; policy.start takes heuristic ones", "init")
+        if policy not in (PolicyConfig(), order.network.config):
+            raise InputError("is that of the order to start from: leave the policy's options out", "init")
+        return order
 
     def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[OrderBatch, Cursor]]:
         assert self.rl.sentences is not None
@@ -190,6 +215,7 @@ class OrderObjective(Objective[OrderBatch]):
             "objective": "order",
             **self._data.fingerprint(),
             "policy": asdict(self.learner.policy.config),
+            "init": self._init,
             "rl": asdict(self.rl),
         }
 
