@@ -59,6 +59,19 @@ def test_wrong_input(
     assert not (tmp_path / "out").exists()
 
 
+def test_all_tables(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--rows", "--max-length"):
+        wrong = ["reproduce", "all", *command[2:6], option, "30" if option == "--max-length" else "margin"]
+        assert main(wrong) == 2
+        assert f"{option} is for a single table" in capsys.readouterr().err
+    rows = command.index("--rows")
+    assert main(["reproduce", "all", *command[2:rows], *command[rows + 2 :], "--learned", "model", "--dry-run"]) == 0
+    listed = capsys.readouterr().out
+    assert "outer-in:stride=3" in listed  # Table 5
+    assert "dev ≤30" in listed
+    assert "decode de-en test, gold" in listed  # Table 1
+
+
 def test_an_unknown_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "table9", "--out", "x"]) == 2
     error = capsys.readouterr().err

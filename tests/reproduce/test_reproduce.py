@@ -11,7 +11,7 @@ from anyorder.errors import InputError
 from anyorder.reproduce import jobs as jobs_module
 from anyorder.reproduce.paper import ablation_name
 from anyorder.reproduce.plan import Request, make_plan
-from anyorder.reproduce.reproduce import preview, reproduce
+from anyorder.reproduce.reproduce import preview, reproduce, reproduce_tables
 from anyorder.reproduce.settings import SETTINGS
 from anyorder.training.learn_order import LearnOrderResult
 from anyorder.translator import Translator
@@ -32,7 +32,7 @@ def made(request_of: Request) -> Path:
         real, decoded = Translator.decode, []
 
         def killed(self: Translator, *args: object) -> object:
-            decoded.append(args)
+            decoded.append(args)  # the validation of the first seed, then that of the second
             if len(decoded) == 2:
                 raise KeyboardInterrupt
             return real(self, *args)  # type: ignore[arg-type]
@@ -44,9 +44,10 @@ def made(request_of: Request) -> Path:
         stopped = LearnOrderResult(Path(), {}, 0, finished=False)
         patch.setattr(jobs_module, "learn_order", lambda *args, **options: stopped)
         assert reproduce(request_of) is None
-    states = preview(request_of)
-    assert [state.done for state in states] == [True, True, False, False, False, False]
-    assert states[3].estimate is not None  # of decoding; nothing is learned yet
+    states = preview([request_of])
+    assert [state.title.split()[0] for state in states] == ["learn"] * 2 + ["decode"] * 4
+    assert [state.done for state in states] == [True, False, False, False, False, False]
+    assert states[1].estimate is not None  # of learning; nothing is decoded yet
     assert states[2].estimate is None
     assert not (request_of.out / "table2.md").exists()
     assert reproduce(request_of) is not None
@@ -102,6 +103,31 @@ def test_a_second_call_computes_nothing(made: Path, request_of: Request, monkeyp
     monkeypatch.setattr("anyorder.reproduce.scores.evaluate", refuse)
     reproduce(request_of)
     assert {name: (made / f"table2{name}").read_bytes() for name in before} == before
+
+
+def test_several_tables_share_their_jobs(made: Path, request_of: Request) -> None:
+    """The longest runs come first; no job is listed twice."""
+    rows = ["learned:hidden", "learned:confidence"]
+    tables = [replace(request_of, table=name, rows=rows, steps=None) for name in ("table2", "table5")]
+    titles = [state.title for state in preview(tables)]
+    assert len(titles) == len(set(titles))
+    kinds = [title.split()[0] for title in titles]
+    assert kinds == sorted(kinds, reverse=True) == ["learn"] * 4 + ["decode"] * 10
+    assert ["hidden" in title for title in titles[:4]] == [True, True, False, False]
+    alone = replace(request_of, rows=["left-to-right"])
+    reports = reproduce_tables([alone, replace(alone, table="analysis", max_lengths=[30])])
+    assert [report.table.name for report in reports] == ["table2", "analysis"]
+    assert {file.name for file in made.glob("analysis.*")} == {"analysis.md", "analysis.tex", "analysis.json"}
+    reproduce(request_of)
+
+
+def test_ablations_have_shorter_runs(request_of: Request) -> None:
+    steps = {}
+    for table, row in (("table3", "bleu, λ=0.01"), ("table2", "learned:hidden")):
+        plan = make_plan(replace(request_of, table=table, rows=[row], steps=None))
+        steps[table] = {job.amount for job in plan.jobs if job.kind == "learn"}
+    settings = SETTINGS["here"]["hidden"]
+    assert steps == {"table3": {settings.ablation_steps}, "table2": {settings.run.steps}}
 
 
 def test_another_table_takes_what_is_there(made: Path, request_of: Request) -> None:

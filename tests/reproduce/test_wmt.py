@@ -50,13 +50,13 @@ def test_from_the_hub_to_a_table(stand_ins: Path, tmp_path: Path, monkeypatch: p
         scale="paper", seeds=1, steps=1, sentences=12, samples=20, device="cpu",
     )  # fmt: skip
     paper = PaperSource({"de-en": str(stand_ins / "wmt")}, {"de-en": str(stand_ins / "xlm")}, steps=2)
-    assert [state.done for state in preview(request, paper)] == [False]
+    assert [state.done for state in preview([request], paper)] == [False]
     report = reproduce(request, paper)
     assert report is not None
     assert report.notes == ["De→En: there is no test set."]
     assert [row.row for row in report.parts[0].rows] == ["left-to-right", "learned:hidden"]
     assert {one.kind for one in report.spent} == {"train", "learn", "decode"}
-    assert all(state.done for state in preview(request, paper))
+    assert all(state.done for state in preview([request], paper))
     model = TranslationModel.from_pretrained(tmp_path / "paper" / "de-en" / "run" / "model")
     assert model.config.languages == ("de", "en")
     assert model.config.transformer.source_sees_target

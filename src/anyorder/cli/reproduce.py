@@ -1,5 +1,6 @@
 """`anyorder reproduce`: a table of the paper, from the jobs that are missing to Markdown, LaTeX and JSON."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +13,11 @@ from anyorder.orders import split_orders
 from anyorder.report.terminal import render_tables
 from anyorder.reproduce import reproduce as library
 from anyorder.reproduce.plan import Request
+from anyorder.reproduce.render import Report
 from anyorder.reproduce.tables import TABLES, find_table
 from anyorder.training.config import split_directions
+
+ALL = "all"
 
 
 def reproduce(
@@ -41,14 +45,15 @@ def reproduce(
     train_steps: int | None = None,
     dry_run: bool = False,
 ) -> None:
-    """Reproduce a table of the paper (Jiang & Bansal 2021).
+    """Reproduce a table of the paper (Jiang & Bansal 2021), or all of them.
 
     Writes TABLE.md, TABLE.tex and TABLE.json to --out, with the paper's numbers beside ours. Finished work is never
     repeated, and an interrupted run continues when you run the command again. If you start it several times, such as
-    once per GPU, the processes share the work. TABLE is table1, table2, table3, table4, table5, causes or analysis.
+    once per GPU, the processes share the work. TABLE is table1, table2, table3, table4, table5, causes, analysis or
+    all.
 
     Args:
-        table: The table to reproduce.
+        table: The table to reproduce, or all.
         out: The output folder for all results.
         model: A bundled model, a folder or a hub id; separate several with commas. Each direction uses the first model
             that translates it.
@@ -63,7 +68,8 @@ def reproduce(
         lengths: How to choose the target length, separated by commas; by default table:4,gold,candidates:4, and
             table:4 alone for analysis.
         max_length: Only the columns with these length limits, such as 30,none; none is for whole sets.
-        steps: Training steps per learned order; overrides the default of the scale.
+        steps: Training steps per learned order; overrides the default of the scale, which is lower for table3, table4
+            and causes.
         baseline: Minutes to train an autoregressive baseline, which adds a row (table1, table2).
         baseline_model: Use the autoregressive baseline in this folder instead of training one.
         sentences: Use only the first N sentences of every test set.
@@ -75,12 +81,16 @@ def reproduce(
         train_steps: With --scale paper, training steps of the masked translation model.
         dry_run: Only list the jobs: which are done or running, and how long the others may take.
     """
-    find_table(table)
+    tables = list(TABLES) if table == ALL else [find_table(table).name]
+    if table == ALL:
+        for option, value in {"rows": rows, "max_length": max_length}.items():
+            if value:
+                raise InputError("is for a single table", option)
     check_number("train_steps", train_steps, at_least=1)
     if scale == "here" and not model:
         raise InputError("is missing: name a model, such as de-en", "model")
-    request = Request(
-        table=table,
+    first = Request(
+        table=tables[0],
         out=out,
         models=[name.strip() for name in model.split(",") if name.strip()],
         data=[] if data is None else [Path(folder) for folder in several(data)],
@@ -100,27 +110,33 @@ def reproduce(
         device=device,
         batch_tokens=batch_tokens,
     )
+    requests = [replace(first, table=name) for name in tables]
     paper = library.PaperSource(datasets, xlm, train_steps)
     screen = progress.Screen()
     if dry_run:
-        for line in list_jobs(library.preview(request, paper)):
+        for line in list_jobs(library.preview(requests, paper)):
             screen.print(line, highlight=False, markup=False, soft_wrap=True)
         return
-    report = library.reproduce(request, paper, on_job=lambda line: print_note("reproduce", line))
-    if report is None:
+    reports = library.reproduce_tables(requests, paper, on_job=lambda line: print_note("reproduce", line))
+    if not reports:
         screen.print("stopped; run the same command to continue", highlight=False)
-        return
+    for report in reports:
+        _print(report, out, screen)
+
+
+def _print(report: Report, out: Path, screen: progress.Screen) -> None:
+    """The summaries of a table, and where the rest is."""
     for shown in report.tables()[: len(report.rules)]:
         for part in render_tables(shown, screen.width):
             screen.print(part)
         for note in shown.notes:
             screen.print(note, highlight=False, markup=False, soft_wrap=True)
     screen.print(report.footer()[-1], highlight=False, markup=False, soft_wrap=True)
-    screen.print(f"{out / table}.md, .tex, .json", highlight=False, markup=False, soft_wrap=True)
+    screen.print(f"{out / report.table.name}.md, .tex, .json", highlight=False, markup=False, soft_wrap=True)
 
 
 reproduce.positionals = {  # type: ignore[attr-defined]
-    "table": {"type": str, "choices": list(TABLES), "metavar": "TABLE", "help": "the table to reproduce"},
+    "table": {"type": str, "choices": [*TABLES, ALL], "metavar": "TABLE", "help": "the table to reproduce, or all"},
     "--data": {
         "nargs": "+",
         "default": None,

@@ -104,6 +104,7 @@ class LearnJob(Job):
     def key(self) -> dict[str, Any]:
         """What determines the order."""
         settings = asdict(self.settings)
+        del settings["ablation_steps"]
         for name in ("device", "compile", "track", "log_every", "save_every", "seed", "steps"):
             del settings["run"][name]
         data = "+".join(sha256(store.path / MANIFEST)[:8] for store in self.stores)

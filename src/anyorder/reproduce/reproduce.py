@@ -5,6 +5,7 @@ The library's function behind `anyorder reproduce`. Knows nothing about flags.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from anyorder.device import process_count, resolve_device
 from anyorder.errors import InputError
@@ -41,27 +42,58 @@ def reproduce(
         paper: Sources of data and models at the paper's scale.
         on_job: Called with a line before each job that this process does, and before it waits for other processes.
     """
-    check_writable(request.out)
+    reports = reproduce_tables([request], paper, on_job)
+    return reports[0] if reports else None
+
+
+def reproduce_tables(
+    requests: Sequence[Request], paper: PaperSource | None = None, on_job: Callable[[str], None] = lambda line: None
+) -> list[Report]:
+    """`reproduce` for several tables in one folder; empty if a signal stopped the work.
+
+    Jobs that several tables need are done once, and processes that share them wait for each other only at the end.
+    """
+    out = requests[0].out
+    check_writable(out)
     if process_count() > 1:
         raise InputError("a launcher cannot share the jobs of a table: start the command itself several times")
-    with open_results(request.out):
+    with open_results(out):
         spent: list[Spent] = []
-        if request.scale == "paper":
-            jobs = _paper_jobs(request, paper or PaperSource({}, {}))
-            if not share_jobs(request.out, jobs, on_job):
-                return None
-            request = _with_paper(request, jobs)
-            spent = [one for job in jobs for one in job.spent()]
-        plan = make_plan(request)
-        if not share_jobs(request.out, plan.jobs, on_job):
-            return None
-        lock = lock_of(request.out, request.out / request.table)
-        with wait_for_lock(lock, lambda: on_job("waiting for another process, which scores this table")):
-            parts = [_score(request, plan, part) for part in plan.parts]
-            spent += [one for job in plan.jobs for one in job.spent()]
-            report = Report(plan.table, request.scale, parts, spent, plan.notes)
-            report.write(request.out)
-        return report
+        if requests[0].scale == "paper":
+            wmt = _unique(job for request in requests for job in _paper_jobs(request, paper or PaperSource({}, {})))
+            if not share_jobs(out, wmt, on_job):
+                return []
+            requests = [_with_paper(request, wmt) for request in requests]
+            spent = [one for job in wmt for one in job.spent()]
+        plans = [make_plan(request) for request in requests]
+        if not share_jobs(out, _in_order(plans), on_job):
+            return []
+        return [_report(request, plan, spent, on_job) for request, plan in zip(requests, plans, strict=True)]
+
+
+def _report(request: Request, plan: Plan, spent: Sequence[Spent], on_job: Callable[[str], None]) -> Report:
+    """Score a table whose jobs are done, and write it."""
+    lock = lock_of(request.out, request.out / request.table)
+    with wait_for_lock(lock, lambda: on_job("waiting for another process, which scores this table")):
+        parts = [_score(request, plan, part) for part in plan.parts]
+        cost = [*spent, *(one for job in plan.jobs for one in job.spent())]
+        report = Report(plan.table, request.scale, parts, cost, plan.notes)
+        report.write(request.out)
+    return report
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+
+
+def _unique(jobs: Iterable[AnyJob]) -> list[AnyJob]:
+    return list({job.title: job for job in jobs}.values())
+
+
+def _in_order(plans: Iterable[Plan]) -> list[Job]:
+    """The jobs of all plans. The longest runs come first, so that several processes finish at about the same time."""
+    jobs = _unique(job for plan in plans for job in plan.jobs)
+    runs = [job for job in jobs if job.kind != "decode"]
+    return [*sorted(runs, key=lambda job: -job.amount), *(job for job in jobs if job.kind == "decode")]
 
 
 @dataclass(frozen=True)
@@ -76,18 +108,18 @@ class JobState:
     """Seconds, from finished jobs of the same kind; None if there are none."""
 
 
-def preview(request: Request, paper: PaperSource | None = None) -> list[JobState]:
-    """All jobs of a table. At the paper's scale, those that need a model are known only after it is trained."""
+def preview(requests: Sequence[Request], paper: PaperSource | None = None) -> list[JobState]:
+    """All jobs of some tables. At the paper's scale, those that need a model are known only after it is trained."""
     jobs: Sequence[Job] = []
-    if request.scale == "paper":
-        paper_work = _paper_jobs(request, paper or PaperSource({}, {}))
-        jobs = paper_work
-        if not all(job.done for job in paper_work):
-            return [_state(request, job, {}) for job in jobs]
-        request = _with_paper(request, paper_work)
-    jobs = [*jobs, *make_plan(request).jobs]
+    if requests[0].scale == "paper":
+        wmt = _unique(job for request in requests for job in _paper_jobs(request, paper or PaperSource({}, {})))
+        jobs = wmt
+        if not all(job.done for job in wmt):
+            return [_state(requests[0], job, {}) for job in jobs]
+        requests = [_with_paper(request, wmt) for request in requests]
+    jobs = [*jobs, *_in_order(make_plan(request) for request in requests)]
     rates = _rates(jobs)
-    return [_state(request, job, rates) for job in jobs]
+    return [_state(requests[0], job, rates) for job in jobs]
 
 
 def _state(request: Request, job: Job, rates: Mapping[str, float]) -> JobState:

@@ -18,6 +18,8 @@ class LearningSettings:
     policy: PolicyConfig
     rl: RLConfig
     run: TrainConfig
+    ablation_steps: int | None = None
+    """Training steps of an ablation; None for as many as usual."""
 
     def for_order(self, order: LearnedRow, seed: int, steps: int | None, device: str) -> "LearningSettings":
         """The same settings with a table row's changes; `steps` overrides the settings' own if given."""
@@ -27,6 +29,8 @@ class LearningSettings:
         if order.entropy_coef is not None:
             changes["entropy_coef"] = order.entropy_coef
         run: dict[str, Any] = {"seed": seed, "device": device}
+        if steps is None and order.ablation:
+            steps = self.ablation_steps
         if steps is not None:
             run["steps"] = steps
         return replace(self, rl=replace(self.rl, **changes), run=replace(self.run, **run))
@@ -65,6 +69,7 @@ _A2C_HERE = LearningSettings(
         validation_orders="",
     ),
     TrainConfig(steps=1250, learning_rate=0.001, **_SMALL),
+    ablation_steps=300,
 )  # fmt: skip
 _PPO_HERE = LearningSettings(
     _HIDDEN,

@@ -37,6 +37,8 @@ class LearnedRow:
     """Overrides the kind's entropy coefficient."""
     name: str = ""
     """The name of the same order among those saved with a model."""
+    ablation: bool = False
+    """Whether it is only compared with its neighbors, for which a scale may choose shorter runs."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ _SHAPE = (_TAU, "label outer-to-inner", "nearly left-to-right share")
 
 
 def _ablation(reward: str, entropy_coef: float) -> Row:
-    return Row(ablation_name(reward, entropy_coef), LearnedRow("hidden", reward, entropy_coef))
+    return Row(ablation_name(reward, entropy_coef), LearnedRow("hidden", reward, entropy_coef, ablation=True))
 
 
 TABLES: dict[str, Table] = {
