@@ -391,6 +391,30 @@ def test_arguments_in_another_encoding(folder: Path) -> None:
     assert posix.stderr.count("\n") == 1
 
 
+def test_text_that_the_encoding_of_the_output_lacks(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What was decoded is in the JSON file all the same."""
+    source, out = tmp_path / "text.de", tmp_path / "out.jsonl"
+    source.write_text("\u732b\n" * 2, encoding="utf-8")
+    monkeypatch.setattr("anyorder.cli.streaming._print", lambda *args: "\u732b".encode("ascii"))
+    command = [
+        "translate",
+        "--model",
+        folder / "model",
+        "--direction",
+        "de-en",
+        "--device",
+        "cpu",
+        "--json",
+        out,
+        source,
+    ]
+    assert main([str(part) for part in command]) == 2
+    assert "text cannot be written in this locale's encoding, ascii" in capfd.readouterr().err
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 2
+
+
 def test_closed_streams(folder: Path) -> None:
     common = ["translate", "--model", str(folder / "model"), "--direction", "de-en", "--device", "cpu"]
     no_input = _command(*common, "<&-")

@@ -56,10 +56,10 @@ def texts_input(texts: list[str]) -> tuple[Iterator[str], str]:
 
 
 def open_output(file: Path | None) -> AbstractContextManager[TrajectoryWriter | None]:
-    """A writer that keeps what was decoded when nobody reads standard output anymore (`| head`)."""
+    """A writer that keeps what was decoded if standard output fails: if nobody reads it, or it lacks a character."""
     if file is None or not progress.is_main_process():
         return nullcontext()
-    return trajectory_writer(file, keep_on=(BrokenPipeError,))
+    return trajectory_writer(file, keep_on=(BrokenPipeError, UnicodeEncodeError))
 
 
 @dataclass

@@ -203,7 +203,8 @@ class TextData(FillData):
         targets = [ids for ids in model.encode(lines) if shortest <= len(ids) <= longest]
         validation = min(validation, len(targets) // 5)
         if len(targets) - validation < 1:
-            raise InputError(f"has no line of {shortest} to {longest} tokens", "text")
+            limits = "see the options min_length and max_length of rl"
+            raise InputError(f"has no line of {shortest} to {longest} tokens ({limits})", "text")
         super().__init__(model, targets, validation)
         self.tasks = [INFILL]
         self.validated = self.tasks if validation else []
