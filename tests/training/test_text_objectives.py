@@ -93,7 +93,7 @@ def test_smoothing_by_hand() -> None:
     """Two special tokens and three words of probabilities 1/10, 1/10, 2/10, 4/10, 2/10; the label is the first word."""
     logits = torch.tensor([[1.0, 1.0, 2.0, 4.0, 2.0], [9.0, 1.0, 1.0, 1.0, 1.0]]).log().requires_grad_()
     loss = smoothed_cross_entropy(logits, torch.tensor([2, IGNORED]), 0.3, first_word=2)
-    assert float(loss) == pytest.approx(-0.7 * math.log(0.2) - 0.1 * (math.log(0.2) + math.log(0.4) + math.log(0.2)))
+    assert loss.item() == pytest.approx(-0.7 * math.log(0.2) - 0.1 * (math.log(0.2) + math.log(0.4) + math.log(0.2)))
     loss.backward()
     assert logits.grad is not None
     assert logits.grad[0].tolist() == pytest.approx([0.1, 0.1, 0.2 - 0.8, 0.4 - 0.1, 0.2 - 0.1])
