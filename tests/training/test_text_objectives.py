@@ -109,7 +109,8 @@ def test_smoothing_leaves_special_tokens_to_the_plain_loss(smoothing: float) -> 
     labels = torch.cat([labels, torch.tensor([IGNORED] * 2)])
     logits = torch.cat([logits, torch.randn(2, 20)]).requires_grad_()
     loss = smoothed_cross_entropy(logits, labels, smoothing, 6)
-    assert float(loss) == pytest.approx(float(-(soft * logits[:7].log_softmax(1)).sum(1).mean()), abs=1e-6)
+    expected = -(soft * logits[:7].log_softmax(1)).sum(1).mean()
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
     (smoothed,) = torch.autograd.grad(loss, logits)
     (plain,) = torch.autograd.grad(F.cross_entropy(logits, labels, ignore_index=IGNORED), logits)
     others = labels != 3
