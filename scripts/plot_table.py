@@ -17,9 +17,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from anyorder.data.corpus import open_bytes
+from anyorder.reproduce.scores import SIGNIFICANT
+from anyorder.reproduce.tables import BASELINE, direction_title
 
-BASELINE = "left-to-right"
-SIGNIFICANT = 0.05
 STYLES = {
     "uniform": ("#999999", "x"),
     "easy-first": ("#56b4e9", "s"),
@@ -50,8 +50,7 @@ def draw(axes: Any, parts: list[dict[str, Any]]) -> None:
             )  # fmt: skip
         if group % 2:
             axes.axvspan(group - 0.5, group + 0.5, color="#f2f2f2", lw=0, zorder=0)
-    names = ["{}→{}".format(*(code.capitalize() for code in part["direction"].split("-"))) for part in parts]
-    axes.set_xticks(range(len(parts)), names)
+    axes.set_xticks(range(len(parts)), [direction_title(part["direction"]) for part in parts])
     axes.set_title(f"length {parts[0]['rule']}", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
 

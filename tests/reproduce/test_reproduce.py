@@ -9,12 +9,13 @@ import pytest
 from anyorder.decoding.trajectory import read_trajectories
 from anyorder.errors import InputError
 from anyorder.reproduce import jobs as jobs_module
+from anyorder.reproduce import plan as plan_module
 from anyorder.reproduce.paper import ablation_name
-from anyorder.reproduce.plan import Request, make_plan
+from anyorder.reproduce.plan import Request, make_plan, make_plans
 from anyorder.reproduce.reproduce import preview, reproduce, reproduce_tables
 from anyorder.reproduce.settings import SETTINGS
 from anyorder.training.learn_order import LearnOrderResult
-from anyorder.translator import Translator
+from anyorder.translator import Translator, load
 from tests.reproduce.conftest import Laboratory
 
 SENTENCES = 14
@@ -119,6 +120,15 @@ def test_several_tables_share_their_jobs(made: Path, request_of: Request) -> Non
     assert [report.table.name for report in reports] == ["table2", "analysis"]
     assert {file.name for file in made.glob("analysis.*")} == {"analysis.md", "analysis.tex", "analysis.json"}
     reproduce(request_of)
+
+
+def test_several_tables_load_the_model_once(request_of: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    monkeypatch.setattr(plan_module, "load", lambda *args: loaded.append(load(*args)) or loaded[-1])
+    alone = replace(request_of, rows=["left-to-right"])
+    first, second = make_plans([alone, replace(alone, table="analysis")])
+    assert len(loaded) == 1
+    assert first.parts[0].data == second.parts[0].data
 
 
 def test_ablations_have_shorter_runs(request_of: Request) -> None:

@@ -105,7 +105,7 @@ def test_an_order_that_starts_from_a_learned_one(store: Store, tmp_path: Path) -
     for name, expected in load_order(bundled)[0].state_dict().items():
         assert torch.equal(weights[name], expected)
     learn("second", f"learned:{order}", load_order(bundled)[0].config)  # its own settings may be named
-    with pytest.raises(InputError, match="init is that of the order to start from: leave the policy's options out"):
+    with pytest.raises(InputError, match="init gives the policy its kind and size: leave the policy's options out"):
         learn("third", f"learned:{order}", PolicyConfig("confidence", size=64))
     with pytest.raises(InputError, match="init margin: is not a learned order"):
         learn("third", "margin")

@@ -115,7 +115,13 @@ class Plan:
 
 def make_plan(request: Request) -> Plan:
     """The jobs of a table, done or not. Loads models and test sets."""
-    return _Planner(request).plan()
+    return make_plans([request])[0]
+
+
+def make_plans(requests: Sequence[Request]) -> list[Plan]:
+    """The jobs of several tables with the same models and data, which are loaded once."""
+    inputs = _Inputs(requests[0])
+    return [_Planner(request, inputs).plan() for request in requests]
 
 
 @dataclass(frozen=True)
@@ -129,41 +135,55 @@ class _OpenModel:
         return self.translator.model.config.directions
 
 
-class _Planner:
+class _Inputs:
+    """Models and data, opened once for all tables."""
+
     def __init__(self, request: Request):
         if not request.models:
             raise InputError("is missing: name a model", "model")
-        self.request = request
-        table = find_table(request.table)
-        self.table = replace(table, parts=choose_parts(table, request.max_lengths))
-        self.rows = choose_rows(self.table, request.rows)
         self.device = resolve_device(request.device)
         self.data = DataFolders(request.data)
         files = [ModelFiles(place) for place in request.models]
         self.models = [_OpenModel(one, one.label(), load(one.path, self.device)) for one in files]
+        self._sets: dict[tuple[str, str], EvaluationSet] = {}
+
+    def evaluation_set(self, direction: str, split: str, model: _OpenModel) -> EvaluationSet:
+        """A split, encoded for the model of this direction."""
+        key = direction, split
+        if key not in self._sets:
+            self._sets[key] = self.data.evaluation_set(direction, split, model.translator.model)
+        return self._sets[key]
+
+
+class _Planner:
+    def __init__(self, request: Request, inputs: _Inputs):
+        self.request = request
+        table = find_table(request.table)
+        self.table = replace(table, parts=choose_parts(table, request.max_lengths))
+        self.rows = choose_rows(self.table, request.rows)
+        self.inputs = inputs
+        self.device, self.data, self.models = inputs.device, inputs.data, inputs.models
         self.notes: dict[str, None] = {}
 
     def plan(self) -> Plan:
-        early: list[Job] = []
-        late: list[Job] = []
+        jobs: dict[str, Job] = {}
         parts: list[PlannedPart] = []
         for direction in self._directions():
             model = self._model(direction)
             sets = {
-                split: self.data.evaluation_set(direction, split, model.translator.model).first(self.request.sentences)
+                split: self.inputs.evaluation_set(direction, split, model).first(self.request.sentences)
                 for split in self._splits(direction)
             }
             for rule in self.request.rules or self.table.rules:
                 systems = {split: list(self._systems(model, data, rule)) for split, data in sets.items()}
                 for system in chain.from_iterable(systems.values()):
-                    (late if system.job.needs else early).extend([*system.job.needs, system.job])
+                    jobs |= {job.title: job for job in (*system.job.needs, system.job)}
                 parts += [
                     PlannedPart(sets[part.split], part, rule, systems[part.split])
                     for part in self.table.parts
                     if part.split in sets
                 ]
         heuristics = [row.name for row in self.rows if row.learned is None]
-        jobs = {job.title: job for job in [*early, *late]}
         return Plan(self.table, list(jobs.values()), parts, heuristics, list(self.notes))
 
     def _directions(self) -> list[str]:

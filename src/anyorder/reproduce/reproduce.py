@@ -5,14 +5,13 @@ The library's function behind `anyorder reproduce`. Knows nothing about flags.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from anyorder.device import process_count, resolve_device
 from anyorder.errors import InputError
 from anyorder.files import check_writable
 from anyorder.files.locks import wait_for_lock
 from anyorder.reproduce.cells import Job, Spent
-from anyorder.reproduce.plan import Plan, PlannedPart, Request, make_plan
+from anyorder.reproduce.plan import Plan, PlannedPart, Request, make_plans
 from anyorder.reproduce.render import Report
 from anyorder.reproduce.scores import PartScore, System, score_part
 from anyorder.reproduce.sharing import lock_of, open_results, share_jobs, under_way
@@ -60,12 +59,12 @@ def reproduce_tables(
     with open_results(out):
         spent: list[Spent] = []
         if requests[0].scale == "paper":
-            wmt = _unique(job for request in requests for job in _paper_jobs(request, paper or PaperSource({}, {})))
+            wmt = _paper_jobs(requests, paper or PaperSource({}, {}))
             if not share_jobs(out, wmt, on_job):
                 return []
             requests = [_with_paper(request, wmt) for request in requests]
             spent = [one for job in wmt for one in job.spent()]
-        plans = [make_plan(request) for request in requests]
+        plans = make_plans(requests)
         if not share_jobs(out, _in_order(plans), on_job):
             return []
         return [_report(request, plan, spent, on_job) for request, plan in zip(requests, plans, strict=True)]
@@ -82,16 +81,9 @@ def _report(request: Request, plan: Plan, spent: Sequence[Spent], on_job: Callab
     return report
 
 
-AnyJob = TypeVar("AnyJob", bound=Job)
-
-
-def _unique(jobs: Iterable[AnyJob]) -> list[AnyJob]:
-    return list({job.title: job for job in jobs}.values())
-
-
 def _in_order(plans: Iterable[Plan]) -> list[Job]:
     """The jobs of all plans. The longest runs come first, so that several processes finish at about the same time."""
-    jobs = _unique(job for plan in plans for job in plan.jobs)
+    jobs = {job.title: job for plan in plans for job in plan.jobs}.values()
     runs = [job for job in jobs if job.kind != "decode"]
     return [*sorted(runs, key=lambda job: -job.amount), *(job for job in jobs if job.kind == "decode")]
 
@@ -112,12 +104,12 @@ def preview(requests: Sequence[Request], paper: PaperSource | None = None) -> li
     """All jobs of some tables. At the paper's scale, those that need a model are known only after it is trained."""
     jobs: Sequence[Job] = []
     if requests[0].scale == "paper":
-        wmt = _unique(job for request in requests for job in _paper_jobs(request, paper or PaperSource({}, {})))
+        wmt = _paper_jobs(requests, paper or PaperSource({}, {}))
         jobs = wmt
         if not all(job.done for job in wmt):
             return [_state(requests[0], job, {}) for job in jobs]
         requests = [_with_paper(request, wmt) for request in requests]
-    jobs = [*jobs, *_in_order(make_plan(request) for request in requests)]
+    jobs = [*jobs, *_in_order(make_plans(requests))]
     rates = _rates(jobs)
     return [_state(requests[0], job, rates) for job in jobs]
 
@@ -138,10 +130,12 @@ def _score(request: Request, plan: Plan, part: PlannedPart) -> PartScore:
     )
 
 
-def _paper_jobs(request: Request, paper: PaperSource) -> list[WmtJob]:
-    pairs = pairs_of(request.directions or find_table(request.table).directions)
-    device = resolve_device(request.device)
-    return paper_jobs(request.out, pairs, paper.datasets, paper.models, paper.steps, device)
+def _paper_jobs(requests: Sequence[Request], paper: PaperSource) -> list[WmtJob]:
+    """The jobs of all language pairs of the tables."""
+    named = [request.directions or find_table(request.table).directions for request in requests]
+    pairs = pairs_of([direction for directions in named for direction in directions])
+    device = resolve_device(requests[0].device)
+    return paper_jobs(requests[0].out, pairs, paper.datasets, paper.models, paper.steps, device)
 
 
 def _with_paper(request: Request, jobs: Iterable[WmtJob]) -> Request:

@@ -130,7 +130,7 @@ class OrderObjective(Objective[OrderBatch]):
         if not isinstance(order, LearnedOrder):
             raise InputError(f"{name}: is not a learned order; policy.start takes heuristic ones", "init")
         if policy not in (PolicyConfig(), order.network.config):
-            raise InputError("is that of the order to start from: leave the policy's options out", "init")
+            raise InputError("gives the policy its kind and size: leave the policy's options out", "init")
         return order
 
     def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[OrderBatch, Cursor]]:
