@@ -110,7 +110,7 @@ class Filler:
             temperature: Sampling temperature; 0 always picks the most likely token.
             top_p: Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this.
             seed: Random seed for orders, revisions and sampled tokens.
-            batch_tokens: Tokens to decode per batch; does not affect the results.
+            batch_tokens: Tokens to decode per batch. On CUDA, rounding may change a few results.
             on_step: Called for every text and step with what was filled and the top candidates.
             top_k: Number of candidates at each masked position.
             strict: Whether to raise an `InputError` for a text that cannot be filled.

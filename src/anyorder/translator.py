@@ -91,7 +91,7 @@ class Translator:
             length: How to choose the target length: `gold`, `predicted`, `candidates:N`, `table:N` or `fixed:N`.
             references: Reference translations, for `length="gold"`.
             seed: Random seed for orders, revisions and sampled tokens.
-            batch_tokens: Target tokens to decode per batch; does not affect the results.
+            batch_tokens: Target tokens to decode per batch. On CUDA, rounding may change a few results.
             revision: Which filled positions to mask again after a step: `none`, `mask-predict:10`, `gibbs`, `p2`.
             on_step: Called for every sentence and step with what was filled and the top candidates. If a sentence was
                 split, positions and steps are relative to its part.

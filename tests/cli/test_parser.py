@@ -32,6 +32,7 @@ def verb(
     max_steps: int = 1,
     run: TextRunConfig = TextRunConfig(),  # noqa: B008
     trace: bool = False,
+    corpus_weights: dict[str, float] = {},  # noqa: B006
 ) -> None:
     """Do something."""
 
@@ -76,6 +77,7 @@ def test_a_config_checks_itself_when_it_is_parsed() -> None:
         (["--max_steps", "4", "one", "two"], {"max_steps": 4, "input": ["one", "two"]}),
         (["--trace", "--", "--length"], {"trace": True, "input": ["--length"]}),
         (["--run.batch-tokens", "7"], {"run": TextRunConfig(batch_tokens=7)}),
+        (["--corpus-weights.de-en/news-devsets", "2"], {"corpus_weights": {"de-en/news-devsets": 2.0}}),
     ],
 )
 def test_options_may_have_hyphens_and_switches_need_no_value(arguments: list[str], expected: dict[str, object]) -> None:

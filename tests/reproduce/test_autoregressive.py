@@ -1,6 +1,7 @@
 """The autoregressive baseline: batches, learning something, resuming, decoding."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.data.store import Store
+from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
 from anyorder.models.translation import TranslationModel
 from anyorder.reproduce.autoregressive import AutoregressiveObjective, bucket, load_baseline, marian_settings
@@ -22,6 +24,7 @@ from anyorder.training.batches import IGNORED, Cursor
 from anyorder.training.config import TrainConfig
 from anyorder.training.loop import run_training
 from tests.reproduce.conftest import Laboratory
+from tests.stores import write_store
 
 pytest.importorskip("transformers")
 
@@ -63,6 +66,24 @@ def test_batches_are_pairs_of_the_store(store: Store, toy: TranslationModel) -> 
         assert (tuple(source[1:-1]), tuple(target[:-1]), language) in known
         seen.add(language)
     assert seen == {"de", "en"}
+
+
+def test_corpora_have_weights(vocabulary: Vocabulary, toy: TranslationModel, tmp_path: Path) -> None:
+    store = Store(write_store(tmp_path / "de-en", vocabulary, {"train": 40}, ("news", "web")))
+    objective = AutoregressiveObjective([store], toy, 256, seed=1, weights={"web": 0, "de-en/news": 2})
+    assert objective._weights is not None
+    assert objective._weights.tolist() == [2, 0] * 20
+    sides = store.split("train").sides
+    rows = {tuple(sides[language][i].tolist()): i for i in range(40) for language in ("de", "en")}
+    seen = Counter[int]()
+    for batch, cursor in objective.batches(Cursor(), 0, 0, 1):
+        if cursor.epoch:
+            break
+        for labels in batch.arrays["labels"]:
+            seen[rows[tuple(labels[labels != IGNORED][:-1].tolist())]] += 1
+    assert seen == dict.fromkeys(range(0, 40, 2), 2)
+    with pytest.raises(InputError, match="unknown corpus 'wiki'"):
+        AutoregressiveObjective([store], toy, 256, seed=1, weights={"wiki": 2})
 
 
 def test_it_learns_and_goes_on_after_a_stop(store: Store, toy: TranslationModel, tmp_path: Path) -> None:
@@ -116,6 +137,8 @@ def test_it_is_a_row_of_the_tables(laboratory: Laboratory, tmp_path: Path) -> No
     assert {one.kind for one in report.spent} == {"train", "decode"}
     again = reproduce(request)
     assert again == report
+    with pytest.raises(InputError, match="is for a baseline that is trained"):
+        replace(request, baseline=None, baseline_weights={"news": 2})
     other = replace(request, baseline=None, baseline_model=laboratory.model)
     with pytest.raises(InputError, match="is no baseline"):
         reproduce(other)

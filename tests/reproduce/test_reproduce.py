@@ -1,6 +1,7 @@
 """Whole tables on a small model: nothing is done twice, and what was killed goes on."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -202,6 +203,18 @@ def test_other_settings_are_not_mixed_up(made: Path, request_of: Request, monkey
         InputError, match="was learned with other settings \\(run.learning_rate was 0.001, now it is 0.5"
     ):
         reproduce(request_of)
+
+
+def test_an_order_that_was_learned_before_a_setting_existed_is_kept(
+    made: Path, request_of: Request, tmp_path: Path
+) -> None:
+    out = tmp_path / "older"
+    shutil.copytree(made, out)
+    for file in out.glob("learn/*/*/*/seed-*.json"):
+        record = json.loads(file.read_text())
+        del record["key"]["rl"]["length"], record["key"]["policy"]["init_scale"]
+        file.write_text(json.dumps(record))
+    assert all(job.done for job in make_plan(replace(request_of, out=out)).jobs)
 
 
 def test_orders_beside_the_model(laboratory: Laboratory, request_of: Request, tmp_path: Path) -> None:

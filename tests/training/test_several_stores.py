@@ -13,8 +13,10 @@ from sacrebleu.metrics import BLEU
 from anyorder.data.store import Split, Store
 from anyorder.data.stores import Stores, open_stores
 from anyorder.data.vocabulary import SPECIALS, Vocabulary
+from anyorder.decoding.lengths import make_length
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
+from anyorder.models.length import LengthTable
 from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import ModelConfig, TranslationModel
 from anyorder.orders.policy import PolicyConfig
@@ -247,6 +249,39 @@ def test_an_order_for_all_directions_rolls_out_real_pairs(stores: Stores) -> Non
     assert len(objective._data) == 72
     rollouts = objective.minibatches(batch, torch.device("cpu"))[0]["rollouts"]
     assert bool(rollouts.returns.isfinite().all())
+
+
+@pytest.mark.parametrize("rule", ["gold", "table:2", "candidates:3"])
+def test_target_lengths_are_those_of_the_rule(stores: Stores, rule: str) -> None:
+    model = new_model(stores, SIZE, None, 1)
+    seen = {
+        direction: {number: [number + 1, number + 2] for number in range(30)} for direction in model.config.directions
+    }
+    model.length_table = LengthTable(seen)
+    policy, rl = PolicyConfig("confidence"), replace(RL, length=rule, sentences=72, weights={})
+    objective = translation_order_objective(stores, model, ALL, policy, rl, seed=1)
+    batches = objective.batches(Cursor(), 0, 0, 1)
+    drawn: dict[bytes, set[int]] = {}
+    for batch, _ in (next(batches) for _ in range(8)):
+        canvases = batch.sentences.canvases
+        assert canvases.sources is not None
+        assert (np.diff(canvases.lengths) <= 0).all()
+        sources = np.split(canvases.sources.tokens, np.cumsum(canvases.sources.sizes)[:-1])
+        for source, length, reference in zip(sources, canvases.lengths, batch.reference_lengths, strict=True):
+            if rule == "gold":
+                assert length == reference
+            if rule == "table:2":
+                assert length in (len(source) - 1, len(source))  # source has a delimiter on both sides
+            drawn.setdefault(source.tobytes(), set()).add(int(length))
+    assert max(map(len, drawn.values())) == make_length(rule).count
+    rollouts = objective.minibatches(batch, torch.device("cpu"))[0]["rollouts"]
+    assert bool(rollouts.returns.isfinite().all())
+
+
+@pytest.mark.parametrize("rule", ["fixed:7", "given", "longest"])
+def test_only_lengths_that_fit_the_text_can_be_learned_with(rule: str) -> None:
+    with pytest.raises(InputError, match="expected gold, predicted"):
+        replace(RL, length=rule)
 
 
 def test_only_stores_with_a_direction_are_opened(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:

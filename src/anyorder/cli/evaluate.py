@@ -85,7 +85,7 @@ def evaluate(
             with every order. By default the schedule published with the revision, or one without a revision.
         seed: Random seed for orders, revisions and sampled tokens; by default 1.
         device: Device to run on; by default auto.
-        batch_tokens: Target tokens to decode per batch; does not affect the results.
+        batch_tokens: Target tokens to decode per batch. On CUDA, rounding may change a few results.
         tokenize: BLEU tokenizer: one of sacreBLEU's (13a, intl, zh, char, none, ...), or moses. By default zh into
             Chinese; into other languages moses with a model, and 13a for trajectories.
         limit: Use only the first N sentences.

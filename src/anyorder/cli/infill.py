@@ -51,7 +51,7 @@ def infill(
         json: Also write the trajectories to this file, one per line (plain, .gz, .xz).
         seed: Random seed for orders, revisions and sampled tokens.
         device: Device to run on.
-        batch_tokens: Tokens to decode per batch; does not affect the results.
+        batch_tokens: Tokens to decode per batch. On CUDA, rounding may change a few results.
         strict: Stop with an error at the first problematic line.
     """
     config = DecodingConfig(

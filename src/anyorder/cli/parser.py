@@ -6,7 +6,7 @@ may hold any of them. This is the one place that knows which flag sets which fie
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import cache
 from itertools import pairwise
@@ -189,8 +189,7 @@ def _normalize(parser: jsonargparse.ArgumentParser, arguments: list[str]) -> lis
         if argument == "--":
             return normalized + arguments[len(normalized) :]
         name, equals, value = argument.partition("=")
-        if name.startswith("--") and f"--{name[2:].replace('-', '_')}" in known:
-            name = f"--{name[2:].replace('-', '_')}"
+        name = _underscores(name, known)
         if name in groups:  # jsonargparse would take a file here
             option = _hyphens(name)
             raise InputError(f"{option}: is a group of options, give them one by one: {option}.NAME VALUE")
@@ -200,6 +199,16 @@ def _normalize(parser: jsonargparse.ArgumentParser, arguments: list[str]) -> lis
             name = "--plugin+"  # jsonargparse's way to say that a repeated option adds to the list
         normalized.append(f"{name}{equals}{value}")
     return normalized
+
+
+def _underscores(name: str, known: Collection[str]) -> str:
+    """An option's name with underscores instead of hyphens, except in the key of a mapping."""
+    parts = name.removeprefix("--").split(".")
+    for end in range(len(parts), 0, -1):
+        option = f"--{'.'.join(parts[:end]).replace('-', '_')}"
+        if name.startswith("--") and option in known:
+            return ".".join([option, *parts[end:]])
+    return name
 
 
 def _hyphens(option: str) -> str:

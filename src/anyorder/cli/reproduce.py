@@ -35,12 +35,13 @@ def reproduce(
     max_length: str | None = None,
     steps: int | None = None,
     baseline: float | None = None,
+    baseline_weights: dict[str, float] = {},  # noqa: B006 - never modified
     baseline_model: Path | None = None,
     sentences: int | None = None,
     samples: int = SAMPLES,
     device: Device = "auto",
     batch_tokens: int | None = None,
-    datasets: dict[str, str] = {},  # noqa: B006 - never modified
+    datasets: dict[str, str] = {},  # noqa: B006
     xlm: dict[str, str] = {},  # noqa: B006
     train_steps: int | None = None,
     dry_run: bool = False,
@@ -71,11 +72,13 @@ def reproduce(
         steps: Training steps per learned order; overrides the default of the scale, which is lower for table3, table4
             and causes.
         baseline: Minutes to train an autoregressive baseline, which adds a row (table1, table2).
+        baseline_weights: How often the baseline uses each pair of a corpus per epoch, by name, such as de-en/news; by
+            default 1. Give it the weights that the model was trained with.
         baseline_model: Use the autoregressive baseline in this folder instead of training one.
         sentences: Use only the first N sentences of every test set.
         samples: Resamples of the significance tests.
         device: Device to run on.
-        batch_tokens: Target tokens to decode per batch; does not affect the results.
+        batch_tokens: Target tokens to decode per batch. On CUDA, rounding may change a few results.
         datasets: With --scale paper, data sets to use instead of WMT's, by language pair, such as zh-en.
         xlm: With --scale paper, models to use instead of the hub's, by language pair.
         train_steps: With --scale paper, training steps of the masked translation model.
@@ -104,6 +107,7 @@ def reproduce(
         seeds=seeds,
         steps=steps,
         baseline=baseline,
+        baseline_weights=baseline_weights,
         baseline_model=baseline_model,
         sentences=sentences,
         samples=samples,

@@ -56,7 +56,7 @@ def translate(
         json: Also write the trajectories to this file, one per line (plain, .gz, .xz).
         seed: Random seed for orders, revisions and sampled tokens.
         device: Device to run on.
-        batch_tokens: Target tokens to decode per batch; does not affect the results.
+        batch_tokens: Target tokens to decode per batch. On CUDA, rounding may change a few results.
         strict: Stop with an error at the first problematic line.
         beam: Beam size for each sentence and length: N (beam over tokens, in the given order), positions:N (over the
             positions that the order ranks highest), or joint:N (over positions and tokens at once). 1 is greedy.

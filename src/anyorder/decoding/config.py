@@ -34,7 +34,7 @@ class DecodingConfig:
     seed: int = 1
     """Random seed for orders, revisions and sampled tokens."""
     batch_tokens: int | None = None
-    """Target tokens to decode per batch; does not affect the results."""
+    """Target tokens to decode per batch. On CUDA, rounding may change a few results."""
     beam: int | str = 1
     """Beam size for each sentence and length: N over tokens, positions:N over positions, or joint:N over both."""
     length_penalty: float = 1.0

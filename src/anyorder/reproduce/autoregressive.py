@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from anyorder.data.packing import Side, ranges
 from anyorder.data.store import Store
+from anyorder.data.stores import ParallelText, Stores
 from anyorder.device import inference_dtype
 from anyorder.errors import InputError
 from anyorder.files import atomic_folder, write_json
@@ -24,7 +25,7 @@ from anyorder.files.records import Record, read_record
 from anyorder.models.attention import to_device
 from anyorder.models.pretrained import import_transformers, quiet
 from anyorder.models.translation import TranslationModel
-from anyorder.training.batches import IGNORED, Cursor, random_for
+from anyorder.training.batches import IGNORED, Cursor, random_for, shuffled, weights_by_corpus
 from anyorder.training.objective import Objective
 from anyorder.training.validation import SPLITS
 
@@ -123,6 +124,7 @@ class AutoregressiveObjective(Objective[PairBatch]):
         model: The undirected model that determines the baseline's vocabulary, languages and size.
         batch_tokens: Tokens per batch on the longer side, including padding.
         seed: Seed for the weights and the batches.
+        weights: How often each pair of a corpus is used per epoch, by name; by default 1.
     """
 
     reports = ("loss",)
@@ -132,7 +134,14 @@ class AutoregressiveObjective(Objective[PairBatch]):
     compiles = False
     learner: EncoderDecoder
 
-    def __init__(self, stores: Sequence[Store], model: TranslationModel, batch_tokens: int, seed: int):
+    def __init__(
+        self,
+        stores: Sequence[Store],
+        model: TranslationModel,
+        batch_tokens: int,
+        seed: int,
+        weights: Mapping[str, float] | None = None,
+    ):
         torch.manual_seed(seed)
         self.learner = EncoderDecoder(marian_settings(model))
         self.module = AutoregressiveLoss(self.learner)
@@ -141,6 +150,7 @@ class AutoregressiveObjective(Objective[PairBatch]):
         self._batch_tokens = batch_tokens
         self._seed = seed
         self._training = _Pairs(stores, ["train"] * len(stores), self._languages)
+        self._weights = pair_weights(stores, weights or {})
         self._room = model.max_length
         longest = int(self._training.longer.max()) + 2
         if longest > model.config.transformer.max_positions:
@@ -165,7 +175,7 @@ class AutoregressiveObjective(Objective[PairBatch]):
     def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[PairBatch, Cursor]]:
         while True:
             random = random_for(self._seed, "epoch", cursor.epoch)
-            pairs = random.permutation(len(self._training.longer))
+            pairs = shuffled(np.arange(len(self._training.longer)), self._weights, random)
             flipped = random.random(len(pairs)) < 0.5
             groups = bucket(self._training.longer[pairs] + 2, self._batch_tokens)
             groups = [groups[i] for i in random.permutation(len(groups))]
@@ -224,8 +234,15 @@ class AutoregressiveObjective(Objective[PairBatch]):
             "vocabulary": self._vocabulary.fingerprint,
             "pairs": len(self._training.longer),
             "batch_tokens": self._batch_tokens,
+            "weights": None if self._weights is None else float(self._weights.sum()),
             "settings": self.learner.settings,
         }
+
+
+def pair_weights(stores: Sequence[Store], weights: Mapping[str, float]) -> np.ndarray | None:
+    """(pairs,) how often each training pair is used per epoch, from weights by corpus; None if each is used once."""
+    text = ParallelText(Stores(stores), tuple(store.split("train") for store in stores))
+    return weights_by_corpus(text.corpora, text.corpus, text.by_corpus(weights))
 
 
 class _Pairs:

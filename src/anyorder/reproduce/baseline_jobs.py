@@ -3,7 +3,7 @@
 baseline/MODEL/MINUTES    the folder of a run: model/, checkpoints, log.jsonl
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,6 +43,7 @@ class BaselineTrainJob(Job):
         label: Its folder.
         stores: The text.
         minutes: How long to train.
+        weights: How often each pair of a corpus is used per epoch, by name.
         device: The device to train on.
     """
 
@@ -51,6 +52,7 @@ class BaselineTrainJob(Job):
     label: str
     stores: Sequence[Store]
     minutes: float
+    weights: Mapping[str, float]
     device: torch.device
     kind = "train"
     needs = ()
@@ -85,7 +87,7 @@ class BaselineTrainJob(Job):
 
     def run(self) -> bool:
         tokens = choose_by_device(None, self.device, cuda=16_384, cpu=1_024)
-        objective = AutoregressiveObjective(self.stores, self.model, tokens, seed=1)
+        objective = AutoregressiveObjective(self.stores, self.model, tokens, seed=1, weights=self.weights)
         device: Any = self.device.type
         run = TrainConfig(minutes=self.minutes, learning_rate=5e-4, validate_every=2000, device=device, compile="no")
         result = run_training(objective, run, self.folder, resume=True)

@@ -24,6 +24,7 @@ from anyorder.files.records import Record, read_record
 from anyorder.models.storage import WEIGHTS, find
 from anyorder.orders import Order
 from anyorder.orders.learned import UnboundLearnedOrder
+from anyorder.orders.policy import PolicyConfig
 from anyorder.orders.storage import CONFIG as ORDER_CONFIG
 from anyorder.reproduce.cells import (
     CellJob,
@@ -38,6 +39,7 @@ from anyorder.reproduce.cells import (
 from anyorder.reproduce.settings import LearningSettings
 from anyorder.training.checkpoint import describe_changes
 from anyorder.training.learn_order import learn_order
+from anyorder.training.order_loss import RLConfig
 from anyorder.training.order_objective import FOLDER as ORDER
 from anyorder.translator import Translator
 
@@ -159,6 +161,8 @@ class LearnJob(Job):
             return None
         record = read_record(self._record_file)
         before, now = record.record("key").values, json.loads(json.dumps(self.key))
+        for group, defaults in {"policy": asdict(PolicyConfig()), "rl": asdict(RLConfig())}.items():
+            before[group] = {**defaults, **record.record("key").record(group).values}  # settings added since then
         changes = describe_changes(before, now)
         if changes:
             raise InputError(

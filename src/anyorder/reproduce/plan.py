@@ -1,7 +1,7 @@
 """What a table needs: which jobs, in which order, and which of them make up each column. Runs none of them."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, permutations
 from pathlib import Path
@@ -13,7 +13,7 @@ from anyorder.errors import InputError, check_number
 from anyorder.evaluation.significance import MAX_SAMPLES, MIN_SAMPLES, SAMPLES
 from anyorder.models.translation import TranslationModel
 from anyorder.orders.storage import DEFAULT, find_order
-from anyorder.reproduce.autoregressive import RECORD
+from anyorder.reproduce.autoregressive import RECORD, pair_weights
 from anyorder.reproduce.baseline_jobs import METHODS, BaselineDecodeJob, BaselineTrainJob
 from anyorder.reproduce.cells import CellJob, Job
 from anyorder.reproduce.evaluation_sets import DataFolders, EvaluationSet
@@ -54,6 +54,9 @@ class Request:
     """Training steps per learned order; overrides the default of the scale."""
     baseline: float | None = None
     """Minutes to train an autoregressive baseline; None for no baseline."""
+    baseline_weights: Mapping[str, float] = field(default_factory=dict)
+    """How often the baseline uses each pair of a corpus per epoch, by name (STORE/CORPUS if there are several stores);
+    by default 1."""
     baseline_model: Path | None = None
     """The folder of a baseline that was trained before."""
     sentences: int | None = None
@@ -76,6 +79,8 @@ class Request:
             make_length(rule)
         for direction in self.directions:
             direction_title(direction)
+        if self.baseline_weights and self.baseline is None:
+            raise InputError("is for a baseline that is trained", "baseline_weights")
         if self.baseline is not None and self.baseline_model is not None:
             raise InputError("cannot be given together with a model that was trained before", "baseline")
 
@@ -277,10 +282,14 @@ class _Planner:
             return None
         model = self.models[0]
         vocabulary = model.translator.model.vocabulary.fingerprint
-        stores = [store for store in self.data.stores if store.vocabulary.fingerprint == vocabulary]
+        stores = [
+            store for store in self.data.stores if store.vocabulary.fingerprint == vocabulary and "train" in store
+        ]
         if not stores:
-            raise InputError("needs a store that was prepared with the model's vocabulary", "baseline")
-        job = BaselineTrainJob(request.out, model.translator.model, model.label, stores, request.baseline, self.device)
+            raise InputError("needs a store with a train split, prepared with the model's vocabulary", "baseline")
+        pair_weights(stores, request.baseline_weights)  # an `InputError` now rather than when it is trained
+        of_model = (request.out, model.translator.model, model.label, stores)
+        job = BaselineTrainJob(*of_model, request.baseline, request.baseline_weights, self.device)
         return job.place, f"{model.label}-autoregressive-{job.folder.name}", (job,)
 
 

@@ -85,7 +85,7 @@ class FillData(OrderData):
             for number in numbers
         ]
 
-    def examples(self, numbers: np.ndarray) -> Examples:
+    def examples(self, numbers: np.ndarray, random: np.random.Generator) -> Examples:
         masked = np.array([int(self._masked(number).sum()) for number in numbers.tolist()])
         chosen = numbers[np.argsort(-masked, kind="stable")].tolist()
         batch = self._model.pack(self._canvases(chosen))

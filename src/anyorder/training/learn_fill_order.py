@@ -93,7 +93,7 @@ def learn_fill_order(
 def _check_options(rl: RLConfig, mask_share: float | None, for_puzzles: bool) -> None:
     """Raise an `InputError` for an option that would be ignored."""
     usual = RLConfig()
-    of_stores = ("split", "weights", "validation_length")
+    of_stores = ("split", "weights", "length", "validation_length")
     for name in (*of_stores, "min_length", "max_length") if for_puzzles else of_stores:
         if getattr(rl, name) != getattr(usual, name):
             raise InputError(f"is not for {'puzzles' if for_puzzles else 'texts with masks'}", name, RLConfig)

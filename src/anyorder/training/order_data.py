@@ -16,6 +16,7 @@ import torch
 from anyorder.data.packing import pack
 from anyorder.data.store import join
 from anyorder.data.stores import Data, ParallelText, Stores, open_stores
+from anyorder.decoding.lengths import make_length
 from anyorder.device import inference_dtype
 from anyorder.errors import InputError, unknown
 from anyorder.models.base import CanvasBatch, Model
@@ -61,8 +62,8 @@ class OrderData(ABC):
         """Number of canvases to learn from."""
 
     @abstractmethod
-    def examples(self, numbers: np.ndarray) -> Examples:
-        """These canvases, in the order that `Examples` requires."""
+    def examples(self, numbers: np.ndarray, random: np.random.Generator) -> Examples:
+        """These canvases, in the order that `Examples` requires. random: for canvases that are drawn."""
 
     @abstractmethod
     def reward(self, name: str) -> Reward:
@@ -134,6 +135,7 @@ class StoreOrderData(OrderData):
         for store, split in self._text.parts:
             store.check_ids(split, len(model.vocabulary))
         self.weights = self._pair_weights()
+        self._candidates = self._candidate_lengths()
         assert rl.validation_sentences is not None
         self._validation = validation_sets(
             stores, splits, self.tasks, rl.validation_sentences, rl.validation_length, model.max_length
@@ -172,21 +174,38 @@ class StoreOrderData(OrderData):
         corpus = text.corpus[text.first_pair[store_of[direction]] + row]
         return weights_by_corpus(text.corpora, corpus, text.by_corpus(self.rl.weights))
 
-    def examples(self, numbers: np.ndarray) -> Examples:
-        direction, row = self._pairs[numbers].T
-        text, eos = self._text, self._model.vocabulary.eos
-        lengths = np.zeros(len(row), np.int64)
-        for side in np.unique(self._sides[:, 1]):
-            into_side = self._sides[direction, 1] == side
-            lengths[into_side] = text.sides[side].lengths[row[into_side]]
+    def _candidate_lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """The target lengths to learn each pair with, (pairs, N), and how many of a row to use, (pairs,)."""
+        rule, parts = make_length(self.rl.length), []
+        for number, (task, (source, target)) in enumerate(zip(self.tasks, self._sides, strict=True)):
+            rows = self._pairs[self._pairs[:, 0] == number, 1]
+            references = self._text.sides[target].lengths[rows]
+            if rule.kind == "gold":
+                parts.append(references[:, None])
+                continue
+            sources = [np.asarray(self._text.sides[source][row], np.int64) for row in rows]
+            tried = rule.candidates(self._model, sources, task, references.tolist())
+            parts.append(np.array([(lengths + [0] * rule.count)[: rule.count] for lengths in tried]))
+        candidates = np.concatenate(parts)
+        return candidates, (candidates > 0).sum(1)
+
+    def _draw_lengths(self, numbers: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """(pairs,) for each of these pairs, one of the lengths to learn it with."""
+        candidates, counts = self._candidates
+        return candidates[numbers, (random.random(len(numbers)) * counts[numbers]).astype(np.int64)]
+
+    def examples(self, numbers: np.ndarray, random: np.random.Generator) -> Examples:
+        lengths = self._draw_lengths(numbers, random)
         by_length = np.argsort(-lengths, kind="stable")
-        direction, row, lengths = direction[by_length], row[by_length], lengths[by_length]
+        lengths, (direction, row) = lengths[by_length], self._pairs[numbers[by_length]].T
         (source_side, target_side), (source, target) = self._sides[direction].T, self._languages[direction].T
+        text, eos = self._text, self._model.vocabulary.eos
         references = pack(text.sides, target_side, row, target, eos)
-        padded = np.full((len(row), int(lengths.max())), eos, np.int64)
-        padded[np.arange(padded.shape[1]) < lengths[:, None]] = references.tokens[references.inner]
+        reference_lengths = references.sizes - 2
+        padded = np.full((len(row), int(reference_lengths.max())), eos, np.int64)
+        padded[np.arange(padded.shape[1]) < reference_lengths[:, None]] = references.tokens[references.inner]
         sources = pack(text.sides, source_side, row, source, eos)
-        return Examples(self._model.pack_targets(sources, lengths, target), padded, lengths)
+        return Examples(self._model.pack_targets(sources, lengths, target), padded, reference_lengths)
 
     def reward(self, name: str) -> Reward:
         config = self._model.config

@@ -146,8 +146,9 @@ class OrderObjective(Objective[OrderBatch]):
             yield self._build(rows), behind
 
     def _build(self, batch: BatchRows) -> OrderBatch:
-        examples, copies = self._data.examples(batch.rows), self.rl.rollouts_per_sentence
+        copies = self.rl.rollouts_per_sentence
         keys = batch.random.integers(-(1 << 63), (1 << 63) - 1, len(batch.rows) * copies)
+        examples = self._data.examples(batch.rows, batch.random)
         sentences = DecodeBatch(examples.canvases, keys, copies)
         return OrderBatch(sentences, examples.references, examples.reference_lengths)
 
