@@ -32,10 +32,11 @@ def lines(table: dict[str, Any]) -> list[str]:
         for metric, value in row["metrics"].items()
     }
     directions = list(dict.fromkeys(part["direction"] for part in table["parts"]))
+    rows = {row["row"] for part in table["parts"] for row in part["rows"]}
     shown = [f"| % of sentences | order | {' | '.join(map(direction_title, directions))} |"]
     shown.append("|---|---" + "|---:" * len(directions) + "|")
     for metric, title in METRICS.items():
-        for order in ORDERS:
+        for order in filter(rows.__contains__, ORDERS):
             cells = [_cell(found.get((direction, order, metric))) for direction in directions]
             shown.append(f"| {title} | `{order}` | {' | '.join(cells)} |")
             paper = [SHARES.get((direction, order, metric)) for direction in directions]
