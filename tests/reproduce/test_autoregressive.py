@@ -18,7 +18,7 @@ from anyorder.errors import InputError
 from anyorder.models.translation import TranslationModel
 from anyorder.reproduce.autoregressive import AutoregressiveObjective, bucket, load_baseline, marian_settings
 from anyorder.reproduce.baseline_jobs import decode_baseline
-from anyorder.reproduce.plan import Request
+from anyorder.reproduce.plan import Request, make_plan
 from anyorder.reproduce.reproduce import reproduce
 from anyorder.training.batches import IGNORED, Cursor
 from anyorder.training.config import TrainConfig
@@ -137,8 +137,23 @@ def test_it_is_a_row_of_the_tables(laboratory: Laboratory, tmp_path: Path) -> No
     assert {one.kind for one in report.spent} == {"train", "decode"}
     again = reproduce(request)
     assert again == report
+    with pytest.raises(InputError, match="was trained with other weights"):
+        reproduce(replace(request, baseline_weights={"train": 2}))
     with pytest.raises(InputError, match="is for a baseline that is trained"):
         replace(request, baseline=None, baseline_weights={"news": 2})
     other = replace(request, baseline=None, baseline_model=laboratory.model)
     with pytest.raises(InputError, match="is no baseline"):
         reproduce(other)
+
+
+def test_it_needs_text_for_every_direction(laboratory: Laboratory, vocabulary: Vocabulary, tmp_path: Path) -> None:
+    held_out = write_store(tmp_path / "de-en", vocabulary, {"order": 4})
+    request = Request(
+        "table1", tmp_path / "out", [str(laboratory.model)], [laboratory.text, held_out], ["de-en"], ["gold"],
+        ["left-to-right"], baseline=0.01, device="cpu",
+    )  # fmt: skip
+    with pytest.raises(InputError, match="needs a store with a train split"):
+        make_plan(request)
+    other = write_store(tmp_path / "ro-en", vocabulary, {"train": 4})
+    with pytest.raises(InputError, match="no store with a train split holds de-en"):
+        make_plan(replace(request, data=[*request.data, other]))

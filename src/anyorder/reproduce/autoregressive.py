@@ -150,7 +150,8 @@ class AutoregressiveObjective(Objective[PairBatch]):
         self._batch_tokens = batch_tokens
         self._seed = seed
         self._training = _Pairs(stores, ["train"] * len(stores), self._languages)
-        self._weights = pair_weights(stores, weights or {})
+        self._given_weights = dict(weights or {})
+        self._weights = pair_weights(stores, self._given_weights)
         self._room = model.max_length
         longest = int(self._training.longer.max()) + 2
         if longest > model.config.transformer.max_positions:
@@ -234,7 +235,7 @@ class AutoregressiveObjective(Objective[PairBatch]):
             "vocabulary": self._vocabulary.fingerprint,
             "pairs": len(self._training.longer),
             "batch_tokens": self._batch_tokens,
-            "weights": None if self._weights is None else float(self._weights.sum()),
+            "weights": self._given_weights,
             "settings": self.learner.settings,
         }
 

@@ -76,7 +76,13 @@ class BaselineTrainJob(Job):
 
     @property
     def done(self) -> bool:
-        return self._record.exists() and (self.place / WEIGHTS).exists()
+        """Raises an `InputError` if it was trained with other weights."""
+        if not self._record.exists():
+            return False
+        weights = read_record(self._record).values.get("weights", {})
+        if weights != dict(self.weights):
+            raise InputError(f"{self.folder}: was trained with other weights; choose another folder for the results")
+        return (self.place / WEIGHTS).exists()
 
     def spent(self) -> list[Spent]:
         seconds = read_log_seconds(self.folder)
@@ -92,9 +98,8 @@ class BaselineTrainJob(Job):
         run = TrainConfig(minutes=self.minutes, learning_rate=5e-4, validate_every=2000, device=device, compile="no")
         result = run_training(objective, run, self.folder, resume=True)
         if result.finished:
-            write_whole_json(
-                self._record, {"steps": result.step, "scores": result.scores, "device": device_name(self.device)}
-            )
+            record = {"steps": result.step, "scores": result.scores, "device": device_name(self.device)}
+            write_whole_json(self._record, {**record, "weights": dict(self.weights)})
         return result.finished
 
     @property

@@ -287,6 +287,10 @@ class _Planner:
         ]
         if not stores:
             raise InputError("needs a store with a train split, prepared with the model's vocabulary", "baseline")
+        held = {pair for store in stores for pair in permutations(store.languages, 2)}
+        for direction in self._directions():
+            if tuple(direction.split("-")) not in held:
+                raise InputError(f"no store with a train split holds {direction}", "baseline")
         pair_weights(stores, request.baseline_weights)  # an `InputError` now rather than when it is trained
         of_model = (request.out, model.translator.model, model.label, stores)
         job = BaselineTrainJob(*of_model, request.baseline, request.baseline_weights, self.device)

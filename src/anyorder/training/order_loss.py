@@ -40,8 +40,6 @@ from anyorder.training.rewards import Outcome, Reward, check_reward
 from anyorder.training.rollout import Decisions, edge_fills
 
 AUTO = "auto"
-LEARNABLE = ("gold", "predicted", "candidates", "table")
-"""Kinds of length rules to learn with: those that fit the text."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +94,8 @@ class RLConfig:
     max_length: int = 30
     """Learn only from pairs with at most this many subwords per side."""
     length: str = "gold"
-    """Target lengths to learn with. gold: those of the references. predicted, candidates:N, table:N: what evaluations
-    of that name try, one of them at random each time that a pair is used."""
+    """Target lengths to learn with. gold: those of the references. table:N: one of the N most frequent for the length
+    of the source, drawn at random each time that a pair is used."""
     validation_sentences: int | None = None
     """Validation sentences per direction; by default 3,000 on CUDA, 50 on the CPU (puzzles, texts: 1,000 and 200)."""
     validation_length: int = 30
@@ -120,8 +118,8 @@ class RLConfig:
         check_number("clip_range", self.clip_range, above=0, below=1, config=RLConfig)
         check_number("min_length", self.min_length, at_least=2, config=RLConfig)  # one position leaves no choice
         check_number("max_length", self.max_length, at_least=self.min_length, config=RLConfig)
-        if make_length(self.length).kind not in LEARNABLE:
-            raise InputError(f"{self.length}: expected gold, predicted, candidates:N or table:N", "length", RLConfig)
+        if make_length(self.length).kind not in ("gold", "table"):
+            raise InputError(f"{self.length}: expected gold or table:N", "length", RLConfig)
         if self.reward != AUTO:
             check_reward(self.reward)
         if self.reward == "corpus-bleu" and self.each_step == "yes":
