@@ -203,10 +203,12 @@ def _normalize(parser: jsonargparse.ArgumentParser, arguments: list[str]) -> lis
 
 def _underscores(name: str, known: Collection[str]) -> str:
     """An option's name with underscores instead of hyphens, except in the key of a mapping."""
-    parts = name.removeprefix("--").split(".")
+    if not name.startswith("--"):
+        return name
+    parts = name[2:].split(".")
     for end in range(len(parts), 0, -1):
         option = f"--{'.'.join(parts[:end]).replace('-', '_')}"
-        if name.startswith("--") and option in known:
+        if option in known:
             return ".".join([option, *parts[end:]])
     return name
 

@@ -44,11 +44,16 @@ class LengthRule:
                 raise InputError(f"{self.count}: the model has room for {model.max_length} subwords", "length")
             return [[self.count] for _ in sources]
         if self.kind == "table":
-            if model.length_table is None:
-                raise InputError("table needs a model with a table of lengths: use predicted or gold", "length")
-            table = [model.length_table.candidates(direction, len(ids), self.count) for ids in sources]
-            return [list(dict.fromkeys(min(length, model.max_length) for length in lengths)) for lengths in table]
+            return table_lengths(model, [len(ids) for ids in sources], direction, self.count)
         return predict_in_batches(model, sources, direction, self.count)
+
+
+def table_lengths(model: TranslationModel, sources: Sequence[int], direction: str, count: int) -> list[list[int]]:
+    """The most frequent target lengths for sources of these lengths, at most `count` each."""
+    if model.length_table is None:
+        raise InputError("table needs a model with a table of lengths: use predicted or gold", "length")
+    table = [model.length_table.candidates(direction, length, count) for length in sources]
+    return [list(dict.fromkeys(min(length, model.max_length) for length in lengths)) for lengths in table]
 
 
 def make_length(name: str) -> LengthRule:

@@ -242,6 +242,8 @@ class AutoregressiveObjective(Objective[PairBatch]):
 
 def pair_weights(stores: Sequence[Store], weights: Mapping[str, float]) -> np.ndarray | None:
     """(pairs,) how often each training pair is used per epoch, from weights by corpus; None if each is used once."""
+    if not weights:
+        return None
     text = ParallelText(Stores(stores), tuple(store.split("train") for store in stores))
     return weights_by_corpus(text.corpora, text.corpus, text.by_corpus(weights))
 

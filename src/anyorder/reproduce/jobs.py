@@ -37,7 +37,7 @@ from anyorder.reproduce.cells import (
     write_whole_json,
 )
 from anyorder.reproduce.settings import LearningSettings
-from anyorder.training.checkpoint import describe_changes
+from anyorder.training.checkpoint import describe_changes, with_defaults
 from anyorder.training.learn_order import learn_order
 from anyorder.training.order_loss import RLConfig
 from anyorder.training.order_objective import FOLDER as ORDER
@@ -160,10 +160,9 @@ class LearnJob(Job):
         if not self._record_file.exists():
             return None
         record = read_record(self._record_file)
-        before, now = record.record("key").values, json.loads(json.dumps(self.key))
-        for group, defaults in {"policy": asdict(PolicyConfig()), "rl": asdict(RLConfig())}.items():
-            before[group] = {**defaults, **record.record("key").record(group).values}  # settings added since then
-        changes = describe_changes(before, now)
+        defaults = {"policy": asdict(PolicyConfig()), "rl": asdict(RLConfig())}
+        before = with_defaults(record.record("key").values, defaults)
+        changes = describe_changes(before, json.loads(json.dumps(self.key)))
         if changes:
             raise InputError(
                 f"{self.folder}: was learned with other settings ({changes[0]}); choose another folder for the results"

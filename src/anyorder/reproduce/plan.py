@@ -7,6 +7,7 @@ from itertools import chain, permutations
 from pathlib import Path
 from typing import Literal
 
+from anyorder.data.store import Store
 from anyorder.decoding.lengths import make_length
 from anyorder.device import resolve_device
 from anyorder.errors import InputError, check_number
@@ -267,8 +268,8 @@ class _Planner:
         """The directions that share an order with this one."""
         if not self.request.shared:
             return (direction,)
-        held = {pair for store in self.data.stores for pair in permutations(store.languages, 2)}
-        return tuple(each for each in model.directions if tuple(each.split("-")) in held) or (direction,)
+        held = _directions_of(self.data.stores)
+        return tuple(each for each in model.directions if each in held) or (direction,)
 
     @cached_property
     def _baseline(self) -> tuple[Path, str, tuple[Job, ...]] | None:
@@ -287,14 +288,18 @@ class _Planner:
         ]
         if not stores:
             raise InputError("needs a store with a train split, prepared with the model's vocabulary", "baseline")
-        held = {pair for store in stores for pair in permutations(store.languages, 2)}
-        for direction in self._directions():
-            if tuple(direction.split("-")) not in held:
-                raise InputError(f"no store with a train split holds {direction}", "baseline")
+        missing = [direction for direction in self._directions() if direction not in _directions_of(stores)]
+        if missing:
+            raise InputError(f"no store with a train split holds {missing[0]}", "baseline")
         pair_weights(stores, request.baseline_weights)  # an `InputError` now rather than when it is trained
         of_model = (request.out, model.translator.model, model.label, stores)
         job = BaselineTrainJob(*of_model, request.baseline, request.baseline_weights, self.device)
         return job.place, f"{model.label}-autoregressive-{job.folder.name}", (job,)
+
+
+def _directions_of(stores: Sequence[Store]) -> set[str]:
+    """Every direction that one of the stores holds."""
+    return {"-".join(pair) for store in stores for pair in permutations(store.languages, 2)}
 
 
 def has_order(name: str, model: TranslationModel, direction: str) -> bool:

@@ -99,9 +99,7 @@ def load_latest(
     folder = found[-1]
     with _way_out(found):
         state, saved_fingerprint = _read_state(folder)
-    for group, settings in (defaults or {}).items():
-        if isinstance(saved_fingerprint.get(group), dict):
-            saved_fingerprint[group] = {**settings, **saved_fingerprint[group]}
+    saved_fingerprint = with_defaults(saved_fingerprint, defaults or {})
     if changed := describe_changes(saved_fingerprint, fingerprint):
         raise InputError(f"{folder}: cannot resume: {'; '.join(changed)}")
     with _way_out(found):
@@ -131,6 +129,16 @@ def _way_out(found: list[Path]) -> Iterator[None]:
     except InputError as error:
         way = f"continue from {found[-2].name}" if len(found) > 1 else "begin the run again"
         raise InputError(f"{error}; remove {found[-1].name} to {way}") from None
+
+
+def with_defaults(saved: dict[str, Any], defaults: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Saved settings, in groups, with the defaults of those that did not exist when they were saved.
+
+    >>> with_defaults({"seed": 1, "rl": {"gamma": 0.9}}, {"rl": {"gamma": 1.0, "epochs": 4}})
+    {'seed': 1, 'rl': {'gamma': 0.9, 'epochs': 4}}
+    """
+    known = {group: settings for group, settings in defaults.items() if isinstance(saved.get(group), dict)}
+    return saved | {group: {**settings, **saved[group]} for group, settings in known.items()}
 
 
 def describe_changes(before: dict[str, Any], now: dict[str, Any], group: str = "") -> list[str]:

@@ -16,10 +16,11 @@ import torch
 from anyorder.data.packing import pack
 from anyorder.data.store import join
 from anyorder.data.stores import Data, ParallelText, Stores, open_stores
-from anyorder.decoding.lengths import make_length
+from anyorder.decoding.lengths import make_length, table_lengths
 from anyorder.device import inference_dtype
 from anyorder.errors import InputError, unknown
 from anyorder.models.base import CanvasBatch, Model
+from anyorder.models.length import LengthTable
 from anyorder.models.translation import TranslationModel
 from anyorder.orders import Order
 from anyorder.orders.policy import PolicyNetwork
@@ -177,15 +178,15 @@ class StoreOrderData(OrderData):
     def _candidate_lengths(self) -> tuple[np.ndarray, np.ndarray]:
         """The target lengths to learn each pair with, (pairs, N), and how many of a row to use, (pairs,)."""
         rule, parts = make_length(self.rl.length), []
+        count = min(rule.count, LengthTable.KEEP)
         for number, (task, (source, target)) in enumerate(zip(self.tasks, self._sides, strict=True)):
             rows = self._pairs[self._pairs[:, 0] == number, 1]
-            references = self._text.sides[target].lengths[rows]
             if rule.kind == "gold":
-                parts.append(references[:, None])
+                parts.append(self._text.sides[target].lengths[rows, None])
                 continue
-            sources = [np.asarray(self._text.sides[source][row], np.int64) for row in rows]
-            tried = rule.candidates(self._model, sources, task, references.tolist())
-            parts.append(np.array([(lengths + [0] * rule.count)[: rule.count] for lengths in tried]))
+            lengths, index = np.unique(self._text.sides[source].lengths[rows], return_inverse=True)
+            tried = table_lengths(self._model, lengths.tolist(), task, count)
+            parts.append(np.array([known + [0] * (count - len(known)) for known in tried])[index])
         candidates = np.concatenate(parts)
         return candidates, (candidates > 0).sum(1)
 

@@ -118,8 +118,9 @@ class RLConfig:
         check_number("clip_range", self.clip_range, above=0, below=1, config=RLConfig)
         check_number("min_length", self.min_length, at_least=2, config=RLConfig)  # one position leaves no choice
         check_number("max_length", self.max_length, at_least=self.min_length, config=RLConfig)
-        if make_length(self.length).kind not in ("gold", "table"):
+        if self.length.partition(":")[0] not in ("gold", "table"):
             raise InputError(f"{self.length}: expected gold or table:N", "length", RLConfig)
+        make_length(self.length)
         if self.reward != AUTO:
             check_reward(self.reward)
         if self.reward == "corpus-bleu" and self.each_step == "yes":
