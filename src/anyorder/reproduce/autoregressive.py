@@ -222,7 +222,7 @@ class AutoregressiveObjective(Objective[PairBatch]):
 
     def save(self, average: nn.Module, out: Path) -> None:
         assert isinstance(average, EncoderDecoder)
-        with atomic_folder(out / self.folder) as partial:
+        with atomic_folder(out / self.folder) as partial, quiet():
             average.network.save_pretrained(partial)
             write_json(
                 partial / RECORD,

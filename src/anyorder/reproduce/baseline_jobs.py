@@ -29,8 +29,6 @@ from anyorder.training.loop import run_training
 
 METHODS = {"greedy": 1, "beam 4": 4}
 """Ways to decode, and their beam sizes."""
-DECODE_TOKENS = 16_384
-"""Source tokens to decode per batch, including padding."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,9 @@ class BaselineTrainJob(Job):
         tokens = choose_by_device(None, self.device, cuda=16_384, cpu=1_024)
         objective = AutoregressiveObjective(self.stores, self.model, tokens, seed=1, weights=self.weights)
         device: Any = self.device.type
-        run = TrainConfig(minutes=self.minutes, learning_rate=5e-4, validate_every=2000, device=device, compile="no")
+        run = TrainConfig(
+            minutes=self.minutes, learning_rate=5e-4, validate_every=2000, save_every=5000, device=device, compile="no"
+        )
         result = run_training(objective, run, self.folder, resume=True)
         if result.finished:
             record = {"steps": result.step, "scores": result.scores, "device": device_name(self.device)}
@@ -173,7 +173,8 @@ def decode_baseline(
     )  # fmt: skip
     found: dict[int, Trajectory] = {}
     sizes = torch.tensor([len(source) + 2 for source in sources]).numpy()
-    for group in bucket(sizes, DECODE_TOKENS // beam):
+    source_tokens = choose_by_device(None, network.device, cuda=65_536, cpu=16_384)
+    for group in bucket(sizes, source_tokens // beam):
         batch = Sentences.of([sources[i] for i in group])
         arrays = source_arrays(batch, torch.full((len(group),), tag).numpy(), vocabulary.pad, vocabulary.eos)
         inputs = {name: torch.from_numpy(array).to(network.device) for name, array in arrays.items()}
