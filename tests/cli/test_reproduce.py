@@ -29,6 +29,9 @@ def test_a_table(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixtu
     assert {file.name for file in (tmp_path / "out").glob("table2.*")} == {"table2.md", "table2.tex", "table2.json"}
     assert main([*command, "--dry-run"]) == 0
     assert "2 of 2 jobs are done; 0 are missing" in capsys.readouterr().out
+    assert main([*command, "--so-far", "--name", "short"]) == 0
+    assert f"{tmp_path / 'out' / 'short'}.md, .tex, .json" in capsys.readouterr().out
+    assert (tmp_path / "out" / "short.tex").read_bytes() == (tmp_path / "out" / "table2.tex").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,9 @@ def test_a_table(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--baseline", 1, "--baseline-model", "x"], "--baseline cannot be given together"),
         (["--baseline-model", "x"], "--baseline-model x: is no baseline"),
         (["--scale", "paper", "--datasets.fr-en", "x"], "unknown pair of languages 'fr-en'"),
+        (["--so-far"], "--so-far table2: no column is finished yet; each needs at least left-to-right"),
+        (["--so-far", "--scale", "paper"], "--so-far has nothing to show yet: the models are not trained"),
+        (["--name", "a/b"], "--name 'a/b': is not a plain name"),
         (["--scale", "paper", "--direction", "fr-en"], "unknown direction 'fr-en'"),
     ],
 )  # fmt: skip
@@ -60,7 +66,7 @@ def test_wrong_input(
 
 
 def test_all_tables(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    for option in ("--rows", "--max-length"):
+    for option in ("--rows", "--max-length", "--name"):
         wrong = ["reproduce", "all", *command[2:6], option, "30" if option == "--max-length" else "margin"]
         assert main(wrong) == 2
         assert f"{option} is for a single table" in capsys.readouterr().err

@@ -107,6 +107,51 @@ def test_a_second_call_computes_nothing(made: Path, request_of: Request, monkeyp
     assert {name: (made / f"table2{name}").read_bytes() for name in before} == before
 
 
+def without(made: Path, out: Path, *cells: str) -> Path:
+    """A copy of the results in which these cells are not decoded yet, and no table is written."""
+    shutil.copytree(made, out)
+    for file in out.glob("table2.*"):
+        file.unlink()
+    for cell in cells:
+        (folder,) = out.glob(f"decode/*/*/*/*/{cell}")
+        shutil.rmtree(folder)
+    return out
+
+
+def test_a_table_so_far(made: Path, request_of: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A learned row needs all of its seeds; the rows that are there have the numbers of the whole table."""
+    request = replace(request_of, out=without(made, tmp_path / "out", "*,seed=2"))
+    monkeypatch.setattr(Translator, "decode", None)  # nothing is decoded
+    report = reproduce(request, so_far=True)
+    assert report is not None
+    whole = json.loads((made / "table2.json").read_text())
+    for found, part in zip(report.parts, whole["parts"], strict=True):
+        bleu = {row["row"]: row["bleu"] for row in part["rows"]}
+        assert {row.row: row.bleu for row in found.rows} == {name: bleu[name] for name in ("left-to-right", "margin")}
+    note = "Not finished yet: De→En dev ≤20, gold (learned:hidden); De→En dev ≤30, gold (learned:hidden)."
+    assert report.notes == [note]
+    assert note in (request.out / "table2.md").read_text()
+    assert reproduce(replace(request_of, name="all"), so_far=True).notes == []  # type: ignore[union-attr]
+    assert {file.name for file in made.glob("all.*")} == {"all.md", "all.tex", "all.json"}
+    assert (made / "all.tex").read_bytes() == (made / "table2.tex").read_bytes()
+
+
+def test_nothing_so_far(made: Path, request_of: Request, tmp_path: Path) -> None:
+    request = replace(request_of, out=without(made, tmp_path / "out", "left-to-right"))
+    with pytest.raises(InputError, match="table2: no column is finished yet; each needs at least left-to-right"):
+        reproduce(request, so_far=True)
+    assert not list(request.out.glob("table2.*"))
+    with pytest.raises(InputError, match="no column is finished yet"):
+        reproduce(replace(request, out=tmp_path / "new"), so_far=True)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "-x", "x" * 101, "x.partial"])
+def test_names_that_are_no_files(request_of: Request, name: str) -> None:
+    with pytest.raises(InputError, match="is not a plain name"):
+        replace(request_of, name=name)
+
+
 def test_several_tables_share_their_jobs(made: Path, request_of: Request) -> None:
     """The longest runs come first; no job is listed twice."""
     rows = ["learned:hidden", "learned:confidence"]

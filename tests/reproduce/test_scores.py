@@ -1,7 +1,10 @@
 """How the seeds of a row are put together, and what the verdict of a table counts."""
 
+from collections.abc import Sequence
+
 import pytest
 
+from anyorder.report.table_data import Cell, Column
 from anyorder.reproduce.cells import Spent
 from anyorder.reproduce.render import Report, cost_text, elapsed_by_device
 from anyorder.reproduce.scores import Compared, PartScore, RowScore, combine_seeds
@@ -58,12 +61,31 @@ def test_verdict_counts_lines() -> None:
     ]  # fmt: skip
     p_values = [column for column in details.groups["dev ≤20"] if column.heading == "p"]
     assert [[cell.text for cell in column.cells] for column in p_values] == [
-        ["–", "1.000", "0.010"],
-        ["1.000", "–", "0.200"],
+        ["–", "0.010", "1.000"],
+        ["1.000", "0.200", "–"],
     ]
     assert cost_text(spent) == "2.0 minutes on H200 (learning 1.5, decoding 0.5); 1.0 minutes on CPU (decoding 1.0)"
     assert elapsed_by_device(spent) == {"H200": 2.0, "CPU": 1.0}
     assert "A note." in report.footer()
+
+
+def test_rows_are_in_the_order_of_the_table_even_if_a_part_lacks_some() -> None:
+    """Of a table that is not finished yet."""
+    learned = row("learned:hidden", 22.0, True)
+    other_model = row("autoregressive, greedy", 25.0)
+    short = PartScore("de-en", Part("dev", 20), "gold", 9, "order:*", [row("left-to-right", 20.0), other_model])
+    report = Report(TABLES["table2"], "here", [short, part(learned, 30)], [])
+    summary, details = report.tables()
+    names = ["left-to-right", "learned:hidden", "margin", "autoregressive, greedy"]
+    assert [column.heading for column in summary.groups[""]] == list(details.names) == names
+    columns = {heading: [cell.text for cell in cells] for heading, cells in _cells(details.groups["dev ≤20"])}
+    assert columns["BLEU"] == ["20.00", "–", "–", "25.00"]
+    assert columns["chrF"] == ["50.0", "–", "–", "50.0"]
+    assert [cells[1].text for _, cells in _cells(details.groups["dev ≤30"])][:2] == ["22.00", "29.40"]
+
+
+def _cells(columns: Sequence[Column]) -> list[tuple[str, Sequence[Cell]]]:
+    return [(column.heading, column.cells) for column in columns]
 
 
 def test_processes_that_share_a_device() -> None:

@@ -44,6 +44,8 @@ def reproduce(
     datasets: dict[str, str] = {},  # noqa: B006
     xlm: dict[str, str] = {},  # noqa: B006
     train_steps: int | None = None,
+    name: str | None = None,
+    so_far: bool = False,
     dry_run: bool = False,
 ) -> None:
     """Reproduce a table of the paper (Jiang & Bansal 2021), or all of them.
@@ -82,11 +84,13 @@ def reproduce(
         datasets: With --scale paper, data sets to use instead of WMT's, by language pair, such as zh-en.
         xlm: With --scale paper, models to use instead of the hub's, by language pair.
         train_steps: With --scale paper, training steps of the masked translation model.
+        name: Write NAME.md, NAME.tex and NAME.json, for example to keep the tables of several commands in one folder.
+        so_far: Do no work. Write the table from what is finished, while other processes may be working on the rest.
         dry_run: Only list the jobs: which are done or running, and how long the others may take.
     """
     tables = list(TABLES) if table == ALL else [find_table(table).name]
     if table == ALL:
-        for option, value in {"rows": rows, "max_length": max_length}.items():
+        for option, value in {"rows": rows, "max_length": max_length, "name": name}.items():
             if value:
                 raise InputError("is for a single table", option)
     check_number("train_steps", train_steps, at_least=1)
@@ -113,6 +117,7 @@ def reproduce(
         samples=samples,
         device=device,
         batch_tokens=batch_tokens,
+        name=name,
     )
     requests = [replace(first, table=name) for name in tables]
     paper = library.PaperSource(datasets, xlm, train_steps)
@@ -121,22 +126,22 @@ def reproduce(
         for line in list_jobs(library.preview(requests, paper)):
             screen.print(line, highlight=False, markup=False, soft_wrap=True)
         return
-    reports = library.reproduce_tables(requests, paper, on_job=lambda line: print_note("reproduce", line))
+    reports = library.reproduce_tables(requests, paper, lambda line: print_note("reproduce", line), so_far)
     if not reports:
         screen.print("stopped; run the same command to continue", highlight=False)
     for report in reports:
-        _print(report, out, screen)
+        _print(report, out / (name or report.table.name), screen)
 
 
-def _print(report: Report, out: Path, screen: progress.Screen) -> None:
-    """The summaries of a table, and where the rest is."""
+def _print(report: Report, files: Path, screen: progress.Screen) -> None:
+    """The summaries of a table, and where the rest is: in `files` with several suffixes."""
     for shown in report.tables()[: len(report.rules)]:
         for part in render_tables(shown, screen.width):
             screen.print(part)
         for note in shown.notes:
             screen.print(note, highlight=False, markup=False, soft_wrap=True)
     screen.print(report.footer()[-1], highlight=False, markup=False, soft_wrap=True)
-    screen.print(f"{out / report.table.name}.md, .tex, .json", highlight=False, markup=False, soft_wrap=True)
+    screen.print(f"{files}.md, .tex, .json", highlight=False, markup=False, soft_wrap=True)
 
 
 reproduce.positionals = {  # type: ignore[attr-defined]

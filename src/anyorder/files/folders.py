@@ -8,6 +8,7 @@ import ctypes
 import errno
 import os
 import random
+import re
 import shutil
 import sys
 import time
@@ -147,6 +148,12 @@ def remove_leftovers(folder: Path) -> None:
 def is_leftover(name: str) -> bool:
     """Whether a file or folder of this name is unfinished, or is being replaced."""
     return name.endswith((PARTIAL, OLD))
+
+
+def check_plain_name(name: str) -> None:
+    """Raise an `InputError` if a user's name cannot be that of a file or folder, or needs quotes in a shell."""
+    if not re.fullmatch(r"\w[\w.+-]{0,99}", name) or is_leftover(name):
+        raise InputError(f"'{name}': is not a plain name (letters, digits, '-', '.' and '_', at most 100)", "name")
 
 
 def read_whole(folder: Path, read: Callable[[Path], Result]) -> Result:

@@ -12,6 +12,7 @@ from anyorder.decoding.lengths import make_length
 from anyorder.device import resolve_device
 from anyorder.errors import InputError, check_number
 from anyorder.evaluation.significance import MAX_SAMPLES, MIN_SAMPLES, SAMPLES
+from anyorder.files import check_plain_name
 from anyorder.models.translation import TranslationModel
 from anyorder.orders.storage import DEFAULT, find_order
 from anyorder.reproduce.autoregressive import RECORD, pair_weights
@@ -20,7 +21,7 @@ from anyorder.reproduce.cells import CellJob, Job
 from anyorder.reproduce.evaluation_sets import DataFolders, EvaluationSet
 from anyorder.reproduce.jobs import DecodeJob, LearnJob, ModelFiles
 from anyorder.reproduce.settings import SETTINGS, Scale
-from anyorder.reproduce.tables import Part, Row, Table, choose_parts, choose_rows, direction_title, find_table
+from anyorder.reproduce.tables import BASELINE, Part, Row, Table, choose_parts, choose_rows, direction_title, find_table
 from anyorder.translator import Translator, load
 
 Learned = Literal["seeds", "model"]
@@ -66,6 +67,8 @@ class Request:
     """Resamples of the significance tests."""
     device: str = "auto"
     batch_tokens: int | None = None
+    name: str | None = None
+    """Name of the files to write; by default that of the table."""
 
     def __post_init__(self) -> None:
         check_number("seeds", self.seeds, at_least=1, at_most=100)
@@ -74,6 +77,8 @@ class Request:
         check_number("sentences", self.sentences, at_least=1)
         check_number("samples", self.samples, at_least=MIN_SAMPLES, at_most=MAX_SAMPLES)
         check_number("batch_tokens", self.batch_tokens, at_least=1, at_most=1 << 24)
+        if self.name is not None:
+            check_plain_name(self.name)
         choose_rows(find_table(self.table), self.rows)
         choose_parts(find_table(self.table), self.max_lengths)
         for rule in self.rules:
@@ -105,6 +110,10 @@ class PlannedPart:
     rule: str
     systems: list[PlannedSystem]
 
+    @property
+    def title(self) -> str:
+        return f"{direction_title(self.data.direction)} {self.part.text}, {self.rule}"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -117,6 +126,27 @@ class Plan:
     """The baseline rows for the p-values."""
     notes: list[str]
     """What is left out, and why."""
+
+    def finished(self) -> "Plan":
+        """The part of the table whose jobs are done; an `InputError` if that is nothing.
+
+        A learned row counts once all of its seeds are done, and a column once left-to-right is.
+        """
+        parts, missing = [], []
+        for part in self.parts:
+            open_rows = {system.row for system in part.systems if not system.job.done}
+            done = [system for system in part.systems if system.row not in open_rows]
+            if BASELINE in open_rows:
+                missing.append(f"{part.title} (all orders)")
+                continue
+            if open_rows:
+                rows = dict.fromkeys(system.row for system in part.systems if system.row in open_rows)
+                missing.append(f"{part.title} ({', '.join(rows)})")
+            parts.append(replace(part, systems=done))
+        if not parts:
+            raise InputError(f"{self.table.name}: no column is finished yet; each needs at least {BASELINE}", "so_far")
+        notes = [f"Not finished yet: {'; '.join(missing)}."] if missing else []
+        return replace(self, parts=parts, notes=[*self.notes, *notes])
 
 
 def make_plan(request: Request) -> Plan:

@@ -84,9 +84,9 @@ class Report:
     def _with_rule(self, rule: str) -> list[PartScore]:
         return [part for part in self.parts if part.rule == rule]
 
-    def write(self, out: Path) -> list[Path]:
+    def write(self, out: Path, name: str) -> list[Path]:
         """`NAME.md`, `NAME.tex` and `NAME.json`."""
-        tables, name = self.tables(), self.table.name
+        tables = self.tables()
         signatures = []
         for part in self.parts:
             counted = f"{part.direction} {part.part.text}, {part.rule}, {count_text(part.sentences, 'sentence')}"
@@ -143,7 +143,7 @@ def _place(part: PartScore) -> tuple[str, int | None]:
 
 def _summary(table: Table, rule: str, parts: Sequence[PartScore]) -> TableData:
     """The paper's layout: a row for each part, a column for each order, the paper's row below ours."""
-    rows = list(dict.fromkeys(row.row for part in parts for row in part.rows))
+    rows = _row_names(table, parts)
     names: list[str] = []
     cells: dict[str, list[Cell]] = {row: [] for row in rows}
     for part in parts:
@@ -163,41 +163,50 @@ def _summary(table: Table, rule: str, parts: Sequence[PartScore]) -> TableData:
 
 def _details(table: Table, rule: str, direction: str, parts: Sequence[PartScore]) -> TableData:
     """One row for each order, with all of its numbers."""
-    names = [row.row for row in parts[0].rows]
+    names = _row_names(table, parts)
     groups: dict[str, Sequence[Column]] = {}
     for part in parts:
+        scores = {row.row: row for row in part.rows}
+        rows = [scores.get(name) for name in names]
         best = max(row.bleu for row in part.rows)
         paper = [table.paper.get((direction, *_place(part), name)) for name in names]
         rival = part.best_heuristic.row
-        columns = [Column("BLEU", [_bleu_cell(row, best) for row in part.rows], part.part.text)]
+        columns = [Column("BLEU", [_bleu_cell(row, best) if row else _NONE for row in rows], part.part.text)]
         if any(value is not None for value in paper):
             columns.append(Column("paper", [_number_cell(value) for value in paper]))
-        columns.append(Column("chrF", [Cell(f"{row.chrf:.1f}") for row in part.rows]))
+        columns.append(Column("chrF", [Cell(f"{row.chrf:.1f}") if row else _NONE for row in rows]))
         for baseline in dict.fromkeys((BASELINE, rival)):
             if any(baseline in row.compared for row in part.rows):
-                columns += _compared_columns(part.rows, baseline)
+                columns += _compared_columns(rows, baseline)
         for metric in table.metrics:
-            columns += _metric_columns(direction, part.rows, metric)
+            columns += _metric_columns(direction, rows, names, metric)
         groups[part.part.text] = columns
     sizes = "; ".join(f"{part.part.text}: {count_text(part.sentences, 'sentence')}" for part in parts)
     return TableData(f"{direction_title(direction)}, length {rule} ({sizes})", "order", names, groups)
 
 
-def _compared_columns(rows: Sequence[RowScore], baseline: str) -> list[Column]:
-    found = [row.compared.get(baseline) for row in rows]
+def _row_names(table: Table, parts: Sequence[PartScore]) -> list[str]:
+    """The rows of any part, in the order of the table; then those of other models."""
+    place = {row.name: i for i, row in enumerate(table.rows)}
+    found = dict.fromkeys(row.row for part in parts for row in part.rows)
+    return sorted(found, key=lambda name: place.get(name, len(place)))
+
+
+def _compared_columns(rows: Sequence[RowScore | None], baseline: str) -> list[Column]:
+    found = [row.compared.get(baseline) if row else None for row in rows]
     return [
         Column("Δ", [Cell(f"{one.bleu:+.2f}") if one else _NONE for one in found], baseline),
         Column("p", [p_value_cell(one.p_value if one else None) for one in found]),
     ]
 
 
-def _metric_columns(direction: str, rows: Sequence[RowScore], metric: str) -> list[Column]:
-    values = [row.metrics.get(metric) for row in rows]
+def _metric_columns(direction: str, rows: Sequence[RowScore | None], names: Sequence[str], metric: str) -> list[Column]:
+    values = [row.metrics.get(metric) if row else None for row in rows]
     if not any(values):
         return []
     cells = [Cell(f"{one[0]:.2f}", "" if one[1] is None else f"{one[1]:.2f}") if one else _NONE for one in values]
     columns = [Column(METRIC_HEADINGS.get(metric, metric), cells)]
-    paper = [SHARES.get((direction, row.row, metric)) for row in rows]
+    paper = [SHARES.get((direction, name, metric)) for name in names]
     if any(value is not None for value in paper):
         columns.append(Column("paper", [_NONE if value is None else Cell(f"{value:g}") for value in paper]))
     return columns

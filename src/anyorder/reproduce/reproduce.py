@@ -30,7 +30,10 @@ class PaperSource:
 
 
 def reproduce(
-    request: Request, paper: PaperSource | None = None, on_job: Callable[[str], None] = lambda line: None
+    request: Request,
+    paper: PaperSource | None = None,
+    on_job: Callable[[str], None] = lambda line: None,
+    so_far: bool = False,
 ) -> Report | None:
     """Do the missing work for a table and write it to `request.out`; None if a signal stopped the work.
 
@@ -40,13 +43,17 @@ def reproduce(
         request: What to reproduce, and with what.
         paper: Sources of data and models at the paper's scale.
         on_job: Called with a line before each job that this process does, and before it waits for other processes.
+        so_far: Do no job. Write the part of the table that is finished; other processes may be working on the rest.
     """
-    reports = reproduce_tables([request], paper, on_job)
+    reports = reproduce_tables([request], paper, on_job, so_far)
     return reports[0] if reports else None
 
 
 def reproduce_tables(
-    requests: Sequence[Request], paper: PaperSource | None = None, on_job: Callable[[str], None] = lambda line: None
+    requests: Sequence[Request],
+    paper: PaperSource | None = None,
+    on_job: Callable[[str], None] = lambda line: None,
+    so_far: bool = False,
 ) -> list[Report]:
     """`reproduce` for several tables in one folder; empty if a signal stopped the work.
 
@@ -60,24 +67,29 @@ def reproduce_tables(
         spent: list[Spent] = []
         if requests[0].scale == "paper":
             wmt = _paper_jobs(requests, paper or PaperSource({}, {}))
+            if so_far and not all(job.done for job in wmt):
+                raise InputError("has nothing to show yet: the models are not trained", "so_far")
             if not share_jobs(out, wmt, on_job):
                 return []
             requests = [_with_paper(request, wmt) for request in requests]
             spent = [one for job in wmt for one in job.spent()]
         plans = make_plans(requests)
-        if not share_jobs(out, _in_order(plans), on_job):
+        if so_far:
+            plans = [plan.finished() for plan in plans]
+        elif not share_jobs(out, _in_order(plans), on_job):
             return []
         return [_report(request, plan, spent, on_job) for request, plan in zip(requests, plans, strict=True)]
 
 
 def _report(request: Request, plan: Plan, spent: Sequence[Spent], on_job: Callable[[str], None]) -> Report:
     """Score a table whose jobs are done, and write it."""
-    lock = lock_of(request.out, request.out / request.table)
+    name = request.name or request.table
+    lock = lock_of(request.out, request.out / name)
     with wait_for_lock(lock, lambda: on_job("waiting for another process, which scores this table")):
         parts = [_score(request, plan, part) for part in plan.parts]
         cost = [*spent, *(one for job in plan.jobs for one in job.spent())]
         report = Report(plan.table, request.scale, parts, cost, plan.notes)
-        report.write(request.out)
+        report.write(request.out, name)
     return report
 
 
@@ -124,10 +136,9 @@ def _score(request: Request, plan: Plan, part: PlannedPart) -> PartScore:
     systems = []
     for planned in part.systems:
         systems.append(System(planned.row, planned.seed, planned.learned, planned.job.result()))
-    table = plan.table
-    return score_part(
-        request.out, part.data, part.part, part.rule, systems, plan.heuristics, table.metrics, request.samples
-    )
+    against = [name for name in plan.heuristics if any(system.row == name for system in systems)]
+    metrics = plan.table.metrics
+    return score_part(request.out, part.data, part.part, part.rule, systems, against, metrics, request.samples)
 
 
 def _paper_jobs(requests: Sequence[Request], paper: PaperSource) -> list[WmtJob]:

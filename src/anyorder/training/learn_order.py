@@ -1,6 +1,5 @@
 """Learn a generation order: the library's function behind `anyorder learn-order`. Knows nothing about flags."""
 
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ import torch
 from anyorder.data.stores import Data, open_stores
 from anyorder.device import join_processes
 from anyorder.errors import InputError
-from anyorder.files import atomic_folder, check_writable, is_leftover
+from anyorder.files import atomic_folder, check_plain_name, check_writable
 from anyorder.models.base import SavedModel
 from anyorder.models.translation import TranslationModel
 from anyorder.orders.policy import PolicyConfig
@@ -135,8 +134,7 @@ def named_folder(model: SavedModel, name: str | None) -> Path | None:
     """Where an order of that name is saved with the model."""
     if name is None:
         return None
-    if not re.fullmatch(r"\w[\w.+-]{0,99}", name) or is_leftover(name):
-        raise InputError(f"'{name}': is not a plain name (letters, digits, '-', '.' and '_', at most 100)", "name")
+    check_plain_name(name)
     if model.path is None:
         raise InputError(
             f"'{name}': this model was not loaded from a folder, so the order cannot be saved there", "name"
