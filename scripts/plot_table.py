@@ -1,9 +1,11 @@
 """Figure of a table of `anyorder reproduce`: the BLEU of every order minus that of left-to-right.
 
-    python scripts/plot_table.py FIGURE.svg table2.json [--max-length 30]
+    python scripts/plot_table.py FIGURE.svg table2.json
+    python scripts/plot_table.py FIGURE.svg table1.json table1-gold.json --split test --max-length none
 
-One panel per length rule, one group per direction. The bars of learned orders are the standard deviation over the
-seeds. A filled marker differs significantly from left-to-right. Reads .json and .json.xz.
+One panel per length rule, one group per direction. Several files are parts of one table. The bars of learned orders are
+the standard deviation over the seeds. A filled marker differs significantly from left-to-right. Reads .json and
+.json.xz.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+from anyorder.cli.common import split_limits
 from anyorder.data.corpus import open_bytes
 from anyorder.reproduce.scores import SIGNIFICANT
 from anyorder.reproduce.tables import BASELINE, direction_title
@@ -55,15 +58,22 @@ def draw(axes: Any, parts: list[dict[str, Any]]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def read(table: Path) -> dict[str, Any]:
+    with open_bytes(table) as stream:
+        found: dict[str, Any] = json.load(stream)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figure", type=Path)
-    parser.add_argument("table", type=Path)
-    parser.add_argument("--max-length", type=int, default=30)
+    parser.add_argument("tables", type=Path, nargs="+")
+    parser.add_argument("--split", default="dev")
+    parser.add_argument("--max-length", default="30")
     args = parser.parse_args()
-    with open_bytes(args.table) as stream:
-        table = json.load(stream)
-    parts = [part for part in table["parts"] if part["part"]["max_length"] == args.max_length]
+    (limit,) = split_limits(args.max_length)
+    shown = {"split": args.split, "max_length": limit}
+    parts = [part for table in args.tables for part in read(table)["parts"] if part["part"] == shown]
     rules = list(dict.fromkeys(part["rule"] for part in parts))
     plt.rcParams.update({"font.size": 8, "svg.hashsalt": "anyorder", "svg.fonttype": "none"})
     figure, panels = plt.subplots(len(rules), 1, figsize=(8, 2.9 * len(rules)), sharex=True, squeeze=False)
