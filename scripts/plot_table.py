@@ -18,7 +18,6 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from anyorder.cli.common import split_limits
 from anyorder.data.corpus import open_bytes
 from anyorder.reproduce.scores import SIGNIFICANT
 from anyorder.reproduce.tables import BASELINE, direction_title
@@ -37,9 +36,10 @@ STYLES = {
 """Colors (Okabe and Ito: safe for color-blind readers) and markers."""
 
 
-def draw(axes: Any, parts: list[dict[str, Any]]) -> None:
+def draw(axes: Any, parts: list[dict[str, Any]], directions: list[str]) -> None:
     axes.axhline(0, color="#000000", lw=0.8)
-    for group, part in enumerate(parts):
+    for part in parts:
+        group = directions.index(part["direction"])
         rows = {row["row"]: row for row in part["rows"]}
         shown = [name for name in STYLES if name in rows]
         for number, name in enumerate(shown):
@@ -53,7 +53,7 @@ def draw(axes: Any, parts: list[dict[str, Any]]) -> None:
             )  # fmt: skip
         if group % 2:
             axes.axvspan(group - 0.5, group + 0.5, color="#f2f2f2", lw=0, zorder=0)
-    axes.set_xticks(range(len(parts)), [direction_title(part["direction"]) for part in parts])
+    axes.set_xticks(range(len(directions)), [direction_title(direction) for direction in directions])
     axes.set_title(f"length {parts[0]['rule']}", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -69,16 +69,18 @@ def main() -> None:
     parser.add_argument("figure", type=Path)
     parser.add_argument("tables", type=Path, nargs="+")
     parser.add_argument("--split", default="dev")
-    parser.add_argument("--max-length", default="30")
+    parser.add_argument("--max-length", type=lambda text: None if text == "none" else int(text), default=30)
     args = parser.parse_args()
-    (limit,) = split_limits(args.max_length)
-    shown = {"split": args.split, "max_length": limit}
+    shown = {"split": args.split, "max_length": args.max_length}
     parts = [part for table in args.tables for part in read(table)["parts"] if part["part"] == shown]
+    if not parts:
+        parser.error("no column has this split and length limit")
+    directions = list(dict.fromkeys(part["direction"] for part in parts))
     rules = list(dict.fromkeys(part["rule"] for part in parts))
     plt.rcParams.update({"font.size": 8, "svg.hashsalt": "anyorder", "svg.fonttype": "none"})
     figure, panels = plt.subplots(len(rules), 1, figsize=(8, 2.9 * len(rules)), sharex=True, squeeze=False)
     for axes, rule in zip(panels[:, 0], rules, strict=True):
-        draw(axes, [part for part in parts if part["rule"] == rule])
+        draw(axes, [part for part in parts if part["rule"] == rule], directions)
         axes.set_ylabel(f"BLEU minus {BASELINE}")
     for name, (color, marker) in STYLES.items():
         panels[0, 0].plot([], [], color=color, marker=marker, ms=4.5, ls="none", label=name)

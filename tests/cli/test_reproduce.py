@@ -50,7 +50,7 @@ def test_a_table(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--baseline-model", "x"], "--baseline-model x: is no baseline"),
         (["--scale", "paper", "--datasets.fr-en", "x"], "unknown pair of languages 'fr-en'"),
         (["--so-far"], "--so-far table2: no column is finished yet; each needs at least left-to-right"),
-        (["--so-far", "--scale", "paper"], "--so-far has nothing to show yet: the models are not trained"),
+        (["--so-far", "--scale", "paper"], "--so-far has nothing to show yet: the model for de-en is not trained"),
         (["--name", "a/b"], "--name 'a/b': is not a plain name"),
         (["--scale", "paper", "--direction", "fr-en"], "unknown direction 'fr-en'"),
     ],

@@ -129,7 +129,7 @@ def test_a_table_so_far(made: Path, request_of: Request, tmp_path: Path, monkeyp
         bleu = {row["row"]: row["bleu"] for row in part["rows"]}
         assert {row.row: row.bleu for row in found.rows} == {name: bleu[name] for name in ("left-to-right", "margin")}
     note = "Not finished yet: De→En dev ≤20, gold (learned:hidden); De→En dev ≤30, gold (learned:hidden)."
-    assert report.notes == [note]
+    assert report.notes == [note, "Until then, p-values are corrected for the finished heuristic orders only."]
     assert note in (request.out / "table2.md").read_text()
     assert reproduce(replace(request_of, name="all"), so_far=True).notes == []  # type: ignore[union-attr]
     assert {file.name for file in made.glob("all.*")} == {"all.md", "all.tex", "all.json"}
@@ -146,10 +146,25 @@ def test_nothing_so_far(made: Path, request_of: Request, tmp_path: Path) -> None
     assert not (tmp_path / "new").exists()
 
 
+def test_several_tables_so_far(made: Path, request_of: Request) -> None:
+    """A table of which nothing is finished does not stop the others."""
+    whole = replace(request_of, table="table5", rows=["left-to-right"], max_lengths=[None], sentences=None)
+    lines: list[str] = []
+    reports = reproduce_tables([whole, replace(request_of, name="again")], None, lines.append, so_far=True)
+    assert [report.table.name for report in reports] == ["table2"]
+    assert lines == ["table5: no column is finished yet"]
+
+
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-x", "x" * 101, "x.partial"])
 def test_names_that_are_no_files(request_of: Request, name: str) -> None:
     with pytest.raises(InputError, match="is not a plain name"):
         replace(request_of, name=name)
+
+
+def test_a_table_cannot_have_the_name_of_another(request_of: Request) -> None:
+    assert replace(request_of, name="table2").name == "table2"
+    with pytest.raises(InputError, match="table1: is the name of another table"):
+        replace(request_of, name="table1")
 
 
 def test_several_tables_share_their_jobs(made: Path, request_of: Request) -> None:

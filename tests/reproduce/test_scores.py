@@ -1,6 +1,7 @@
 """How the seeds of a row are put together, and what the verdict of a table counts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -82,6 +83,15 @@ def test_rows_are_in_the_order_of_the_table_even_if_a_part_lacks_some() -> None:
     assert columns["BLEU"] == ["20.00", "–", "–", "25.00"]
     assert columns["chrF"] == ["50.0", "–", "–", "50.0"]
     assert [cells[1].text for _, cells in _cells(details.groups["dev ≤30"])][:2] == ["22.00", "29.40"]
+
+
+def test_a_direction_that_one_length_rule_lacks_is_left_out_there() -> None:
+    learned = row("learned:hidden", 22.0, True)
+    other = replace(part(learned, 30), direction="en-de", rule="table:4")
+    report = Report(TABLES["table2"], "here", [part(learned, 30), other], [])
+    assert [table.title.split(" (")[0] for table in report.tables()] == [
+        "BLEU, length gold", "BLEU, length table:4", "De→En, length gold", "En→De, length table:4",
+    ]  # fmt: skip
 
 
 def _cells(columns: Sequence[Column]) -> list[tuple[str, Sequence[Cell]]]:

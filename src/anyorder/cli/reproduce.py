@@ -99,7 +99,7 @@ def reproduce(
     first = Request(
         table=tables[0],
         out=out,
-        models=[name.strip() for name in model.split(",") if name.strip()],
+        models=[one.strip() for one in model.split(",") if one.strip()],
         data=[] if data is None else [Path(folder) for folder in several(data)],
         directions=split_directions(direction),
         rules=[rule.strip() for rule in lengths.split(",") if rule.strip()],
@@ -119,7 +119,7 @@ def reproduce(
         batch_tokens=batch_tokens,
         name=name,
     )
-    requests = [replace(first, table=name) for name in tables]
+    requests = [replace(first, table=each) for each in tables]
     paper = library.PaperSource(datasets, xlm, train_steps)
     screen = progress.Screen()
     if dry_run:

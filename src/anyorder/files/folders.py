@@ -153,7 +153,7 @@ def is_leftover(name: str) -> bool:
 def check_plain_name(name: str) -> None:
     """Raise an `InputError` if a user's name cannot be that of a file or folder, or needs quotes in a shell."""
     if not re.fullmatch(r"\w[\w.+-]{0,99}", name) or is_leftover(name):
-        raise InputError(f"'{name}': is not a plain name (letters, digits, '-', '.' and '_', at most 100)", "name")
+        raise InputError(f"'{name}': is not a plain name (letters, digits, '-', '+', '.' and '_', at most 100)", "name")
 
 
 def read_whole(folder: Path, read: Callable[[Path], Result]) -> Result:

@@ -21,7 +21,17 @@ from anyorder.reproduce.cells import CellJob, Job
 from anyorder.reproduce.evaluation_sets import DataFolders, EvaluationSet
 from anyorder.reproduce.jobs import DecodeJob, LearnJob, ModelFiles
 from anyorder.reproduce.settings import SETTINGS, Scale
-from anyorder.reproduce.tables import BASELINE, Part, Row, Table, choose_parts, choose_rows, direction_title, find_table
+from anyorder.reproduce.tables import (
+    BASELINE,
+    TABLES,
+    Part,
+    Row,
+    Table,
+    choose_parts,
+    choose_rows,
+    direction_title,
+    find_table,
+)
 from anyorder.translator import Translator, load
 
 Learned = Literal["seeds", "model"]
@@ -79,6 +89,8 @@ class Request:
         check_number("batch_tokens", self.batch_tokens, at_least=1, at_most=1 << 24)
         if self.name is not None:
             check_plain_name(self.name)
+            if self.name != self.table and self.name in TABLES:
+                raise InputError(f"{self.name}: is the name of another table", "name")
         choose_rows(find_table(self.table), self.rows)
         choose_parts(find_table(self.table), self.max_lengths)
         for rule in self.rules:
@@ -128,7 +140,7 @@ class Plan:
     """What is left out, and why."""
 
     def finished(self) -> "Plan":
-        """The part of the table whose jobs are done; an `InputError` if that is nothing.
+        """The same plan without what is not done yet.
 
         A learned row counts once all of its seeds are done, and a column once left-to-right is.
         """
@@ -143,10 +155,11 @@ class Plan:
                 rows = dict.fromkeys(system.row for system in part.systems if system.row in open_rows)
                 missing.append(f"{part.title} ({', '.join(rows)})")
             parts.append(replace(part, systems=done))
-        if not parts:
-            raise InputError(f"{self.table.name}: no column is finished yet; each needs at least {BASELINE}", "so_far")
-        notes = [f"Not finished yet: {'; '.join(missing)}."] if missing else []
-        return replace(self, parts=parts, notes=[*self.notes, *notes])
+        notes = list(self.notes)
+        if missing:
+            notes.append(f"Not finished yet: {'; '.join(missing)}.")
+            notes.append("Until then, p-values are corrected for the finished heuristic orders only.")
+        return replace(self, parts=parts, jobs=[job for job in self.jobs if job.done], notes=notes)
 
 
 def make_plan(request: Request) -> Plan:

@@ -27,7 +27,7 @@ _VERBS = {"train": "training", "learn": "learning", "decode": "decoding"}
 
 @dataclass(frozen=True)
 class Report:
-    """A finished table."""
+    """A table, or what is finished of it."""
 
     table: Table
     scale: str
@@ -40,7 +40,7 @@ class Report:
         """For each length rule, a summary in the paper's layout, then all numbers by direction."""
         shown = [_summary(self.table, rule, self._with_rule(rule)) for rule in self.rules]
         for rule in self.rules:
-            for direction in dict.fromkeys(part.direction for part in self.parts):
+            for direction in dict.fromkeys(part.direction for part in self._with_rule(rule)):
                 parts = [part for part in self._with_rule(rule) if part.direction == direction]
                 shown.append(_details(self.table, rule, direction, parts))
         return shown

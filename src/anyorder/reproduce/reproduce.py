@@ -15,7 +15,7 @@ from anyorder.reproduce.plan import Plan, PlannedPart, Request, make_plans
 from anyorder.reproduce.render import Report
 from anyorder.reproduce.scores import PartScore, System, score_part
 from anyorder.reproduce.sharing import lock_of, open_results, share_jobs, under_way
-from anyorder.reproduce.tables import find_table
+from anyorder.reproduce.tables import BASELINE, find_table
 from anyorder.reproduce.wmt import WmtJob, pairs_of, paper_jobs
 
 
@@ -68,24 +68,37 @@ def reproduce_tables(
         if requests[0].scale == "paper":
             wmt = _paper_jobs(requests, paper or PaperSource({}, {}))
             if so_far and not all(job.done for job in wmt):
-                raise InputError("has nothing to show yet: the models are not trained", "so_far")
+                missing = ", ".join(job.pair for job in wmt if not job.done)
+                raise InputError(f"has nothing to show yet: the model for {missing} is not trained", "so_far")
             if not share_jobs(out, wmt, on_job):
                 return []
             requests = [_with_paper(request, wmt) for request in requests]
             spent = [one for job in wmt for one in job.spent()]
         plans = make_plans(requests)
-        if so_far:
-            plans = [plan.finished() for plan in plans]
-        elif not share_jobs(out, _in_order(plans), on_job):
+        if not so_far and not share_jobs(out, _in_order(plans), on_job):
             return []
-        return [_report(request, plan, spent, on_job) for request, plan in zip(requests, plans, strict=True)]
+        tables = zip(requests, plans, strict=True)
+        reports = {request.table: _report(request, plan, spent, on_job, so_far) for request, plan in tables}
+        unfinished = [table for table, report in reports.items() if report is None]
+        if len(unfinished) == len(reports):
+            names = ", ".join(unfinished)
+            raise InputError(f"{names}: no column is finished yet; each needs at least {BASELINE}", "so_far")
+        for table in unfinished:
+            on_job(f"{table}: no column is finished yet")
+        return [report for report in reports.values() if report is not None]
 
 
-def _report(request: Request, plan: Plan, spent: Sequence[Spent], on_job: Callable[[str], None]) -> Report:
-    """Score a table whose jobs are done, and write it."""
+def _report(
+    request: Request, plan: Plan, spent: Sequence[Spent], on_job: Callable[[str], None], so_far: bool
+) -> Report | None:
+    """Score a table whose jobs are done, or what is done of it so far, and write it; None if that is nothing."""
     name = request.name or request.table
     lock = lock_of(request.out, request.out / name)
     with wait_for_lock(lock, lambda: on_job("waiting for another process, which scores this table")):
+        if so_far:
+            plan = plan.finished()
+            if not plan.parts:
+                return None
         parts = [_score(request, plan, part) for part in plan.parts]
         cost = [*spent, *(one for job in plan.jobs for one in job.spent())]
         report = Report(plan.table, request.scale, parts, cost, plan.notes)
