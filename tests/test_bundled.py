@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,26 @@ def test_models_in_the_documentation_are_the_measured_ones(name: str) -> None:
         r"\| ([\d,]+) \| [\d,]+ \| ([\d.]+) \| ([\d.]+) \|", (ROOT / "docs" / "results.md").read_text("utf-8")
     )
     assert (f"{last['step']:,}", f"{last['bleu de-en']:.2f}", f"{last['bleu en-de']:.2f}") in rows
+
+
+def test_the_policy_with_more_updates_in_the_documentation_is_the_measured_one() -> None:
+    """Its three seeds, beside the bundled order and left-to-right."""
+    measured: dict[str, list[float]] = {"left-to-right": [], "learned:hidden": []}
+    cells = []
+    for direction in ("de-en", "en-de"):
+        file = RESULTS / "learning" / f"dev.{direction}.hidden-16-minibatches.json"
+        bleu = {row["order"]: row["bleu"] for row in json.loads(file.read_text(encoding="utf-8"))["rows"]}
+        seeds = [bleu[f"learned:hidden-{seed}"] for seed in (1, 2, 3)]
+        cells.append(f"{statistics.fmean(seeds):.2f} ± {statistics.stdev(seeds):.2f}")
+        for order, scores in measured.items():
+            scores.append(bleu[order])
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert f"| 15,000 small updates, three seeds | {' | '.join(cells)} |" in results
+    assert "| `left-to-right` | {:.2f} | {:.2f} |".format(*measured["left-to-right"]) in results
+    assert (
+        "| `learned:hidden`, 620 large updates | **{:.2f}** | **{:.2f}** |".format(*measured["learned:hidden"])
+        in results
+    )
 
 
 @pytest.mark.parametrize(("name", "rows"), [("analysis", 24), ("analysis-whole", 11)])
