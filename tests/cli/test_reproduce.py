@@ -31,6 +31,10 @@ def test_a_table(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "2 of 2 jobs are done; 0 are missing" in capsys.readouterr().out
     assert main([*command, "--so-far", "--name", "short"]) == 0
     assert f"{tmp_path / 'out' / 'short'}.md, .tex, .json" in capsys.readouterr().out
+    for folder in (tmp_path / "out").glob("decode/*/*/*/*/margin"):
+        folder.rename(tmp_path / "margin")
+    assert main([*command, "--so-far", "--name", "half"]) == 0
+    assert "Not finished yet: De→En dev ≤20, gold (margin)" in capsys.readouterr().out
     assert (tmp_path / "out" / "short.tex").read_bytes() == (tmp_path / "out" / "table2.tex").read_bytes()
 
 

@@ -140,7 +140,8 @@ def _print(report: Report, files: Path, screen: progress.Screen) -> None:
             screen.print(part)
         for note in shown.notes:
             screen.print(note, highlight=False, markup=False, soft_wrap=True)
-    screen.print(report.footer()[-1], highlight=False, markup=False, soft_wrap=True)
+    for line in (*report.notes, report.footer()[-1]):
+        screen.print(line, highlight=False, markup=False, soft_wrap=True)
     screen.print(f"{files}.md, .tex, .json", highlight=False, markup=False, soft_wrap=True)
 
 
