@@ -146,15 +146,13 @@ class Plan:
         """
         parts, missing = [], []
         for part in self.parts:
-            open_rows = {system.row for system in part.systems if not system.job.done}
-            done = [system for system in part.systems if system.row not in open_rows]
-            if BASELINE in open_rows:
+            unfinished = dict.fromkeys(system.row for system in part.systems if not system.job.done)
+            if BASELINE in unfinished:
                 missing.append(f"{part.title} (all orders)")
                 continue
-            if open_rows:
-                rows = dict.fromkeys(system.row for system in part.systems if system.row in open_rows)
-                missing.append(f"{part.title} ({', '.join(rows)})")
-            parts.append(replace(part, systems=done))
+            if unfinished:
+                missing.append(f"{part.title} ({', '.join(unfinished)})")
+            parts.append(replace(part, systems=[one for one in part.systems if one.row not in unfinished]))
         notes = list(self.notes)
         if missing:
             notes.append(f"Not finished yet: {'; '.join(missing)}.")
