@@ -150,8 +150,10 @@ def test_several_tables_so_far(made: Path, request_of: Request) -> None:
     """A table of which nothing is finished does not stop the others."""
     whole = replace(request_of, table="table5", rows=["left-to-right"], max_lengths=[None], sentences=None)
     lines: list[str] = []
-    reports = reproduce_tables([whole, replace(request_of, name="again")], None, lines.append, so_far=True)
-    assert [report.table.name for report in reports] == ["table2"]
+    twice = [replace(request_of, name=name) for name in ("once", "again")]
+    reports = reproduce_tables([whole, *twice], None, lines.append, so_far=True)
+    assert [report.table.name for report in reports] == ["table2", "table2"]
+    assert (made / "once.tex").read_bytes() == (made / "again.tex").read_bytes()
     assert lines == ["table5: no column is finished yet"]
 
 

@@ -77,15 +77,19 @@ def reproduce_tables(
         plans = make_plans(requests)
         if not so_far and not share_jobs(out, _in_order(plans), on_job):
             return []
-        tables = zip(requests, plans, strict=True)
-        reports = {request.table: _report(request, plan, spent, on_job, so_far) for request, plan in tables}
-        unfinished = [table for table, report in reports.items() if report is None]
-        if len(unfinished) == len(reports):
+        reports, unfinished = [], []
+        for request, plan in zip(requests, plans, strict=True):
+            report = _report(request, plan, spent, on_job, so_far)
+            if report is None:
+                unfinished.append(request.table)
+            else:
+                reports.append(report)
+        if not reports:
             names = ", ".join(unfinished)
             raise InputError(f"{names}: no column is finished yet; each needs at least {BASELINE}", "so_far")
         for table in unfinished:
             on_job(f"{table}: no column is finished yet")
-        return [report for report in reports.values() if report is not None]
+        return reports
 
 
 def _report(
