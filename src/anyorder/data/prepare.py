@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -266,19 +265,11 @@ def _write(
     for side, language in enumerate(words.languages):
         lengths = encoded.lengths[:, side]
         starts = np.cumsum(lengths) - lengths
-        with (folder / store.ids_name(split, language)).open("wb") as output:
-            for block in np.array_split(lines, max(1, len(lines) // 100_000)):
-                output.write(encoded.ids[side][ranges(starts[block], lengths[block])].tobytes())
-        _save(folder / store.ends_name(split, language), np.cumsum(lengths[lines], dtype=np.int64))
+        blocks = np.array_split(lines, max(1, len(lines) // 100_000))
+        ids = (encoded.ids[side][ranges(starts[block], lengths[block])] for block in blocks)
+        store.write_side(folder, split, language, ids, lengths[lines])
     if parallel:
-        _save(folder / store.corpus_name(split), words.corpus[lines])
-
-
-def _save(file: Path, array: np.ndarray) -> None:
-    """Unlike `np.save` to a file, this passes on the system's full-disk error."""
-    content = BytesIO()
-    np.save(content, array)
-    file.write_bytes(content.getbuffer())
+        store.write_corpus(folder, split, words.corpus[lines])
 
 
 def _words_of(

@@ -12,9 +12,10 @@ Knows nothing of models or training.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,34 @@ def is_split_name(name: str) -> bool:
 def write_manifest(folder: Path, languages: tuple[str, ...], text: TextConfig, dtype: np.dtype, **rest: Any) -> None:
     manifest = {"format": FORMAT, "languages": languages, "text": asdict(text), "dtype": dtype.name, **rest}
     write_json(folder / MANIFEST, manifest)
+
+
+def write_side(folder: Path, split: str, language: str, ids: Iterable[np.ndarray], lengths: np.ndarray) -> None:
+    """Write one side of a split.
+
+    Args:
+        folder: The store's folder.
+        split: Name of the split.
+        language: The side's language.
+        ids: The ids of all sentences end to end, in blocks of the store's type.
+        lengths: (sentences,)
+    """
+    with (folder / ids_name(split, language)).open("wb") as output:
+        for block in ids:
+            output.write(block.tobytes())
+    _save(folder / ends_name(split, language), np.cumsum(lengths, dtype=np.int64))
+
+
+def write_corpus(folder: Path, split: str, corpus: np.ndarray) -> None:
+    """Write which corpus each pair of a split came from: (pairs,)"""
+    _save(folder / corpus_name(split), corpus.astype(np.uint8))
+
+
+def _save(file: Path, array: np.ndarray) -> None:
+    """Unlike `np.save` to a file, this passes on the system's full-disk error."""
+    content = BytesIO()
+    np.save(content, array)
+    file.write_bytes(content.getbuffer())
 
 
 def ids_name(split: str, language: str) -> str:

@@ -5,7 +5,7 @@ loop as every other model, so it can be stopped and resumed. Batches hold senten
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from anyorder.data.packing import Side, ranges
 from anyorder.data.store import Store
 from anyorder.data.stores import ParallelText, Stores
+from anyorder.data.vocabulary import Vocabulary
 from anyorder.device import inference_dtype
 from anyorder.errors import InputError
 from anyorder.files import atomic_folder, write_json
@@ -26,6 +27,7 @@ from anyorder.models.attention import to_device
 from anyorder.models.pretrained import import_transformers, quiet
 from anyorder.models.translation import TranslationModel
 from anyorder.training.batches import IGNORED, Cursor, random_for, shuffled, weights_by_corpus
+from anyorder.training.config import choose_by_device
 from anyorder.training.objective import Objective
 from anyorder.training.validation import SPLITS
 
@@ -356,3 +358,48 @@ def load_baseline(folder: Path, device: torch.device) -> tuple[Any, Record]:
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"{folder}: cannot be read ({str(error).splitlines()[0]})") from None
     return network.to(device=device, dtype=inference_dtype(device)).eval(), record
+
+
+@torch.inference_mode()
+def generate(
+    network: Any,
+    vocabulary: Vocabulary,
+    sources: Sequence[np.ndarray],
+    tag: int,
+    *,
+    beam: int,
+    room: int,
+    on_progress: Callable[[int], None] = lambda sentences: None,
+) -> list[np.ndarray]:
+    """Translate sentences from left to right.
+
+    Args:
+        network: Transformers' model.
+        vocabulary: Its vocabulary.
+        sources: The ids of each sentence, without delimiters.
+        tag: The token for the target language.
+        beam: Beam size; 1 is greedy.
+        room: Maximum number of subwords to generate; at most ten more than twice the source are.
+        on_progress: Called with the number of finished sentences.
+
+    Returns:
+        The ids of each translation. Those that came to an end have `</s>` as their last one.
+    """
+    special = [i for i in range(vocabulary.first_word) if i != vocabulary.eos]
+    forbidden = [*special, *range(len(vocabulary), network.config.vocab_size)]  # the tags of the languages
+    found: list[np.ndarray] = [np.zeros(0, np.int64)] * len(sources)
+    sizes = np.fromiter(map(len, sources), np.int64, len(sources)) + 2
+    source_tokens = choose_by_device(None, network.device, cuda=131_072, cpu=16_384)
+    for group in bucket(sizes, source_tokens // beam):
+        batch = Sentences.of([sources[i] for i in group])
+        arrays = source_arrays(batch, np.full(len(group), tag), vocabulary.pad, vocabulary.eos)
+        inputs = {name: torch.from_numpy(array).to(network.device) for name, array in arrays.items()}
+        longest = min(room, 2 * int(batch.lengths.max()) + 10)
+        generated = network.generate(
+            **inputs, num_beams=beam, do_sample=False, max_new_tokens=longest, suppress_tokens=forbidden
+        )
+        lines = generated[:, 1:].cpu().numpy()
+        for i, line, length in zip(group, lines, (lines != vocabulary.pad).sum(1), strict=True):
+            found[i] = line[:length]
+        on_progress(len(group))
+    return found

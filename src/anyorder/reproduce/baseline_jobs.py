@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from anyorder import __version__
@@ -22,7 +23,7 @@ from anyorder.files import sha256
 from anyorder.files.records import read_record
 from anyorder.models.storage import WEIGHTS
 from anyorder.models.translation import TranslationModel
-from anyorder.reproduce.autoregressive import AutoregressiveObjective, Sentences, bucket, load_baseline, source_arrays
+from anyorder.reproduce.autoregressive import AutoregressiveObjective, generate, load_baseline
 from anyorder.reproduce.cells import CellJob, Job, Spent, device_name, read_log_seconds, write_whole_json
 from anyorder.training.config import TrainConfig, choose_by_device
 from anyorder.training.loop import run_training
@@ -144,7 +145,6 @@ def _checksum(place: Path) -> str:
     return sha256(place / WEIGHTS)[:12]
 
 
-@torch.inference_mode()
 def decode_baseline(
     network: Any,
     model: TranslationModel,
@@ -165,35 +165,17 @@ def decode_baseline(
         beam: Beam size; 1 is greedy.
         on_progress: Called with the number of finished sentences.
     """
-    vocabulary, room = model.vocabulary, model.max_length
-    sources = [sentence.ids[:room] for sentence in sentences]
+    room = model.max_length
+    sources = [np.array(sentence.ids[:room], np.int64) for sentence in sentences]
+    found = generate(network, model.vocabulary, sources, tag, beam=beam, room=room, on_progress=on_progress)
     signature = Signature(
         order="left-to-right", schedule="one", revision="none", beam=beam, length="own", seed=1,
         version=f"anyorder.{__version__}",
     )  # fmt: skip
-    found: dict[int, Trajectory] = {}
-    sizes = torch.tensor([len(source) + 2 for source in sources]).numpy()
-    source_tokens = choose_by_device(None, network.device, cuda=65_536, cpu=16_384)
-    for group in bucket(sizes, source_tokens // beam):
-        batch = Sentences.of([sources[i] for i in group])
-        arrays = source_arrays(batch, torch.full((len(group),), tag).numpy(), vocabulary.pad, vocabulary.eos)
-        inputs = {name: torch.from_numpy(array).to(network.device) for name, array in arrays.items()}
-        longest = min(room, 2 * int(batch.lengths.max()) + 10)
-        generated = network.generate(
-            **inputs, num_beams=beam, do_sample=False, max_new_tokens=longest, suppress_tokens=_forbidden(model)
-        )
-        for i, line in zip(group.tolist(), generated.tolist(), strict=True):
-            ids = [token for token in line[1:] if token not in (vocabulary.pad, vocabulary.eos)]
-            found[i] = _trajectory(model, sentences[i].text, ids, direction, str(signature))
-        on_progress(len(group))
-    return [found[i] for i in range(len(sentences))]
-
-
-def _forbidden(model: TranslationModel) -> list[int]:
-    """Special tokens and language tags, which are never generated."""
-    size, vocabulary = len(model.vocabulary), model.vocabulary
-    special = [i for i in range(vocabulary.first_word) if i != vocabulary.eos]
-    return [*special, *range(size, size + len(model.config.languages))]
+    return [
+        _trajectory(model, sentence.text, ids[ids != model.vocabulary.eos].tolist(), direction, str(signature))
+        for sentence, ids in zip(sentences, found, strict=True)
+    ]
 
 
 def _trajectory(model: TranslationModel, source: str, ids: list[int], direction: str, signature: str) -> Trajectory:
