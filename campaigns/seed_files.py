@@ -54,6 +54,8 @@ REPRODUCE = [
     "--learned", "model", "--samples", "20", "--device", "cpu",
 ]  # fmt: skip
 
+DISTILL = ["distill", "--data", "store", "--baseline", "baseline", "--pairs", "3", "--device", "cpu"]
+
 STEPS = ["--run.steps", "2", "--run.validate-every", "1"]
 MORE_STEPS = ["--run.steps", "3", "--resume"]
 
@@ -65,7 +67,9 @@ COMMANDS: dict[str, list[list[str]]] = {
         [*PRETRAIN, "--out", "out", "--run.steps", "1"],
         [*LEARN_ORDER, "--out", "out", "--run.steps", "1"],
         [*PREPARE, "--out", "out", "--tokenizer", "store"],
+        [*DISTILL, "--out", "out"],
     ],
+    "baseline": [[*DISTILL, "--out", "out"], [*DISTILL, "--out", "out", "--beam", "2"]],
     "run": [[*TRAIN, "--out", "run", *MORE_STEPS], ["translate", "--model", "run/model", *TRANSLATE[1:], "Ein Hund."]],
     "order-run": [[*LEARN_ORDER, "--out", "order-run", *MORE_STEPS]],
     "pretrain-run": [
@@ -135,6 +139,7 @@ VERB_COMMANDS: dict[str, list[str]] = {
     "prepare": [*PREPARE, "--tokenizer", "store", "--out", "out"],
     "pretrain": [*PRETRAIN, "--out", "out", "--run.steps", "1"],
     "train": [*TRAIN, "--out", "out", "--run.steps", "1"],
+    "distill": [*DISTILL, "--out", "out"],
     "learn-order": [*LEARN_ORDER, "--out", "out", "--run.steps", "1"],
     "translate": [*TRANSLATE, "--model", "model", "Der Hund."],
     "infill": [*INFILL, "--model", "masked", "puzzles.txt"],
@@ -165,7 +170,7 @@ def middle_out(state):
 def write_seed_files(folder: Path, with_xlm: bool = True) -> None:
     """Fill a folder with one example of each kind. Uses torch, so call it in a process of its own.
 
-    Without XLM, which takes seconds to import, another model is in its place.
+    Without XLM and the baseline, which take seconds to import, another model is in their place.
     """
     before = Path.cwd()
     os.chdir(folder)
@@ -181,8 +186,10 @@ def write_seed_files(folder: Path, with_xlm: bool = True) -> None:
         _copy(Path("order-run/order"), Path("order"))
         if with_xlm and find_spec("transformers"):
             _write_xlm(Path("xlm"))
+            _write_baseline(Path("baseline"))
         else:
             _copy(Path("run/model"), Path("xlm"))
+            _copy(Path("run/model"), Path("baseline"))
         _write_puzzles()
         _write_trajectories()
         _write_recipes()
@@ -219,6 +226,17 @@ def _write_xlm(folder: Path) -> None:
     from anyorder.data.vocabulary import Vocabulary
 
     write_xlm(folder, Vocabulary.load(Path("store")), emb_dim=16, n_layers=1, n_heads=2)
+
+
+def _write_baseline(folder: Path) -> None:
+    from anyorder import TranslationModel
+    from anyorder.data.store import Store
+    from anyorder.reproduce.autoregressive import AutoregressiveObjective
+
+    objective = AutoregressiveObjective([Store("store")], TranslationModel.from_pretrained("model"), 256, seed=1)
+    objective.save(objective.learner, Path("baseline-run"))
+    _copy(Path("baseline-run/model"), folder)
+    shutil.rmtree("baseline-run")
 
 
 def _write_puzzles() -> None:

@@ -165,7 +165,7 @@ def test_one_sentence_is_too_few_for_a_test(folder: Path, capsys: pytest.Capture
         (["--seed", "1"], "--seed is for decoding"),
         (["--device", "cpu"], "--device is for decoding"),
         (["--batch-tokens", "64"], "--batch-tokens is for decoding"),
-        (["--tokenize", "moses"], "--tokenize moses: needs the text processing of a model"),
+        (["--tokenize", "moses"], "--tokenize moses: is for decoding with a model"),
         (["--tokenize", "14a"], "unknown tokenizer '14a': did you mean '13a'?"),
         (["--against", "drop"], "--against 'drop': is not one of the systems (keep)"),
         (["--timings", "{}/times.json"], "--timings is for decoding"),

@@ -54,6 +54,7 @@ def test_numbers_that_are_no_part_of_a_config() -> None:
 
 OPTIONS = {
     "prepare": ("vocabulary", "vocabulary_alpha", "workers"),
+    "distill": ("pairs", "minutes", "beam", "seed"),
     "learn-order": ("mask_share",),
     "translate": ("seed", "batch_tokens", "length_penalty", "temperature", "top_p"),
     "infill": ("seed", "batch_tokens", "temperature", "top_p"),
@@ -73,6 +74,7 @@ def test_numbers_of_verbs(verb: str, name: str, tmp_path: Path, capsys: pytest.C
     model = ["--model", "de-en", "--direction", "de-en", "--device", "cpu"]
     base = {
         "prepare": ["--languages", "de", "--train", f"{tmp_path}/a.%", "--out", tmp_path / "store"],
+        "distill": ["--data", tmp_path, "--baseline", tmp_path, "--out", tmp_path / "store"],
         "learn-order": [
             "--model",
             "sudoku-4x4",

@@ -1,7 +1,6 @@
 """Stores whose training targets a baseline has made."""
 
 import json
-import runpy
 import shutil
 from pathlib import Path
 
@@ -9,25 +8,31 @@ import numpy as np
 import pytest
 import torch
 
+from anyorder.cli import main
 from anyorder.data.store import Store
+from anyorder.data.stores import Stores
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.sentence import encode_sentences
 from anyorder.errors import InputError
+from anyorder.files.folders import CHECKSUMS
+from anyorder.models.storage import WEIGHTS
 from anyorder.models.transformer import TransformerConfig
 from anyorder.models.translation import TranslationModel
 from anyorder.reproduce import distillation
-from anyorder.reproduce.autoregressive import RECORD, AutoregressiveObjective, load_baseline
+from anyorder.reproduce.autoregressive import RECORD, AutoregressiveObjective, generate, load_baseline
 from anyorder.reproduce.baseline_jobs import decode_baseline
 from anyorder.reproduce.distillation import distill
 from anyorder.training.config import TextTrainConfig, TrainConfig
 from anyorder.training.loop import run_training
 from anyorder.training.train import train_model
 from anyorder.training.translation_objective import MaskingConfig
+from anyorder.training.translation_pairs import TranslationPairs
+from tests.conftest import tiny
 from tests.reproduce.conftest import Laboratory
 from tests.stores import write_store
 
 pytest.importorskip("transformers")
-ROOT = Path(__file__).parents[2]
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +42,10 @@ def toy(laboratory: Laboratory) -> TranslationModel:
 
 @pytest.fixture(scope="module")
 def baseline(store: Store, toy: TranslationModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Trained until some of its translations come to an end."""
+    """Trained until its translations depend on the source."""
     out = tmp_path_factory.mktemp("baseline")
-    objective = AutoregressiveObjective([store], toy, 2048, seed=1)
-    run = TrainConfig(steps=150, learning_rate=0.01, warmup=1, ema=0.5, validate_every=0, device="cpu")
+    objective = AutoregressiveObjective([store], toy, 1024, seed=1)
+    run = TrainConfig(steps=300, learning_rate=0.003, warmup=20, ema=0.9, validate_every=0, device="cpu")
     run_training(objective, run, out, resume=False)
     return out / objective.folder
 
@@ -60,28 +65,47 @@ def test_targets_are_what_the_baseline_says(
 ) -> None:
     result = distill(store, baseline, tmp_path / "made")
     made, (corpus,) = Store(tmp_path / "made"), store.split("train").corpora
-    assert result.only_into == {f"{corpus}-into-de": "de", f"{corpus}-into-en": "en"}
+    assert made.split("train").only_into == {f"{corpus}-into-de": "de", f"{corpus}-into-en": "en"}
     assert result.pairs == len(store.split("train"))
     real, new = pairs_by_corpus(store)[corpus], pairs_by_corpus(made)
-    network, record = load_baseline(baseline, torch.device("cpu"))
+    network, record = load_baseline(baseline, CPU)
     for target in (0, 1):
         source, (direction, back) = 1 - target, (("en-de", "de-en"), ("de-en", "en-de"))[target]
         found = new[f"{corpus}-into-{store.languages[target]}"]
         assert [pair[source] for pair in found] == [pair[source] for pair in real]
+        assert len({tuple(pair[target]) for pair in found}) > 50
         sentences = encode_sentences(toy, [toy.to_text(pair[source], back) for pair in real[:30]], direction)
         tag = len(toy.vocabulary) + record.texts("languages").index(store.languages[target])
         hypotheses = decode_baseline(network, toy, sentences, direction, tag, 1)
         for pair, one, hypothesis in zip(found, real, hypotheses, strict=False):
             assert pair[target] == one[target] or toy.to_tokens(pair[target]) == hypothesis.tokens
-        kept = result.kept[store.languages[target]]
         changed = sum(pair[target] != one[target] for pair, one in zip(found, real, strict=True))
-        assert len(real) / 2 < changed <= len(real) - kept
+        assert len(real) / 2 < changed <= len(real) - result.kept[store.languages[target]]
 
 
-def test_other_pairs_and_splits_stay(vocabulary: Vocabulary, store: Store, baseline: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_batch_gives_what_each_sentence_gives_alone(
+    store: Store, toy: TranslationModel, baseline: Path, beam: int
+) -> None:
+    network, _ = load_baseline(baseline, CPU)
+    side = store.split("train").sides["de"]
+    sources = [side[i] for i in np.random.default_rng(1).permutation(len(side))[:20]]
+    tag = len(toy.vocabulary) + 1
+
+    def translate(some: list[np.ndarray]) -> list[list[int]]:
+        return [ids.tolist() for ids in generate(network, toy.vocabulary, some, tag, beam=beam, room=60)]
+
+    together = translate(sources)
+    assert together == [translate([source])[0] for source in sources]
+    assert len(set(map(tuple, together))) > 5
+    ended = [ids[-1] == toy.vocabulary.eos for ids in together]
+    assert sum(ended) > 10
+    assert all(toy.vocabulary.pad not in ids and ids.count(toy.vocabulary.eos) <= 1 for ids in together)
+
+
+def test_other_pairs_and_splits_stay(vocabulary: Vocabulary, baseline: Path, tmp_path: Path) -> None:
     old = Store(write_store(tmp_path / "de-en", vocabulary, {"train": 40, "dev": 6}, ("news", "web")))
-    assert old.vocabulary.fingerprint == store.vocabulary.fingerprint
-    result = distill(old, baseline, tmp_path / "made", pairs=10)
+    result = distill(old, baseline, tmp_path / "made", pairs=10, beam=2)
     made = Store(tmp_path / "made")
     real, new = pairs_by_corpus(old), pairs_by_corpus(made)
     assert result.pairs == 10
@@ -93,20 +117,18 @@ def test_other_pairs_and_splits_stay(vocabulary: Vocabulary, store: Store, basel
         assert [pair[1] for pair in into_german] == [pair[1] for pair in pairs]
         assert [pair[0] for pair in into_english] == [pair[0] for pair in pairs]
     for name in ("dev.de.ids.bin", "dev.en.ends.npy", "tokenizer.json"):
-        assert (tmp_path / "made" / name).read_bytes() == (tmp_path / "de-en" / name).read_bytes()
-    again = distill(old, baseline, tmp_path / "again", pairs=10)
+        assert (made.path / name).read_bytes() == (old.path / name).read_bytes()
+    again = distill(old, baseline, tmp_path / "again", pairs=10, beam=2)
     assert again == result
-    assert (tmp_path / "again" / "train.de.ids.bin").read_bytes() == (
-        tmp_path / "made" / "train.de.ids.bin"
-    ).read_bytes()
-    assert json.loads((tmp_path / "made" / "manifest.json").read_text())["distilled"]["pairs"] == 10
+    assert (tmp_path / "again" / "train.de.ids.bin").read_bytes() == (made.path / "train.de.ids.bin").read_bytes()
+    assert json.loads((made.path / "manifest.json").read_text())["distilled"]["pairs"] == 10
 
 
 def test_it_stops_in_time(
     vocabulary: Vocabulary, baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the pairs that it came to are those that `pairs` draws."""
-    monkeypatch.setattr(distillation, "AT_ONCE", 4)
+    monkeypatch.setattr(distillation, "CHUNK_PAIRS", 4)
     old = Store(write_store(tmp_path / "de-en", vocabulary, {"train": 40}, ("news", "web")))
     first = distill(old, baseline, tmp_path / "first", minutes=1e-9)
     assert first.pairs == 4
@@ -115,63 +137,96 @@ def test_it_stops_in_time(
     assert pairs_by_corpus(Store(tmp_path / "first")) == pairs_by_corpus(Store(tmp_path / "drawn"))
     whole = distill(old, baseline, tmp_path / "whole", minutes=10)
     assert whole.pairs == 40
-    assert set(Store(tmp_path / "whole").split("train").corpora) == set(whole.only_into)
+    made = Store(tmp_path / "whole").split("train")
+    assert set(made.corpora) == set(made.only_into) == {f"{a}-into-{b}" for a in ("news", "web") for b in ("de", "en")}
 
 
-def test_translations_without_word_or_end_are_not_used(
+def test_bad_translations_are_not_used(
     vocabulary: Vocabulary, baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = Store(write_store(tmp_path / "de-en", vocabulary, {"train": 4}))
+    """Those without a word, without an end, or longer than any real one."""
+    old = Store(write_store(tmp_path / "de-en", vocabulary, {"train": 5}))
     word, eos = vocabulary.first_word, vocabulary.eos
-    found = [np.array(ids) for ids in ([word, eos], [eos], [word, word], [word, word, eos])]
-    monkeypatch.setattr(distillation, "generate", lambda *arguments, **options: found)
+    hypotheses = [[word, eos], [eos], [word, word], [word, word, eos], [word] * 13 + [eos]]
+    monkeypatch.setattr(distillation, "generate", lambda *arguments, **options: list(map(np.array, hypotheses)))
     result = distill(old, baseline, tmp_path / "made")
-    assert result.kept == {"de": 2, "en": 2}
-    real, new = next(iter(pairs_by_corpus(old).values())), pairs_by_corpus(Store(tmp_path / "made"))
-    into_english = next(pairs for name, pairs in new.items() if name.endswith("-into-en"))
-    assert [pair[1] for pair in into_english] == [[word], real[1][1], real[2][1], [word, word]]
+    assert result.kept == {"de": 3, "en": 3}
+    (real,), new = pairs_by_corpus(old).values(), pairs_by_corpus(Store(tmp_path / "made"))
+    for target, language in enumerate(("de", "en")):
+        pairs = next(pairs for name, pairs in new.items() if name.endswith(f"-into-{language}"))
+        expected = [[word], real[1][target], real[2][target], [word, word], real[4][target]]
+        assert [pair[target] for pair in pairs] == expected
+        assert [pair[1 - target] for pair in pairs] == [pair[1 - target] for pair in real]
 
 
-def test_a_model_learns_from_it(vocabulary: Vocabulary, baseline: Path, tmp_path: Path) -> None:
+def test_a_model_learns_each_pair_in_its_direction(vocabulary: Vocabulary, baseline: Path, tmp_path: Path) -> None:
     old = Store(write_store(tmp_path / "de-en", vocabulary, {"train": 40, "dev": 6}))
-    result = distill(old, baseline, tmp_path / "made", pairs=30)
+    distill(old, baseline, tmp_path / "made", pairs=30)
+    made = Store(tmp_path / "made")
+    pairs = TranslationPairs(Stores([made]), tiny(vocabulary), (), {}, {})
+    assert [len(pairs.lengths(direction)[0]) for direction in ("de-en", "en-de")] == [40, 40]
     run = TextTrainConfig(steps=2, batch_tokens=512, validate_every=0, device="cpu")
-    trained = train_model(
-        tmp_path / "made", tmp_path / "run", TransformerConfig(hidden_size=32, num_layers=1, num_heads=2),
-        MaskingConfig(only_into=result.only_into), run,
-    )  # fmt: skip
-    assert trained.steps == 2
+    size = TransformerConfig(hidden_size=32, num_layers=1, num_heads=2)
+    assert train_model(made, tmp_path / "run", size, MaskingConfig(), run).steps == 2
+    with pytest.raises(InputError, match="'train-into-de' can only be used for translation into de"):
+        AutoregressiveObjective([made], tiny(vocabulary), 512, seed=1)
+    with pytest.raises(InputError, match="was distilled before"):
+        distill(made, baseline, tmp_path / "twice")
 
 
-def test_what_cannot_be_distilled(store: Store, vocabulary: Vocabulary, baseline: Path, tmp_path: Path) -> None:
+def test_stores_that_cannot_be_distilled(vocabulary: Vocabulary, baseline: Path, tmp_path: Path) -> None:
     out = tmp_path / "made"
-    with pytest.raises(InputError, match="needs parallel training text"):
-        distill(Store(write_store(tmp_path / "de-en", vocabulary, {"dev": 4})), baseline, out)
-    for key, value, message in (
-        ("vocabulary", "another", "another vocabulary"),
-        ("languages", ["de", "ro"], "does not translate into en"),
-    ):
-        other = tmp_path / key
+
+    def refuse(message: str, splits: dict[str, int], corpora: tuple[str, ...] = ("news",), longer: int = 0) -> None:
+        folder = write_store(tmp_path / "de-en", vocabulary, splits, corpora, longer=longer)
+        with pytest.raises(InputError, match=message):
+            distill(Store(folder), baseline, out)
+        assert not out.exists()
+
+    refuse("needs parallel training text", {"dev": 4})
+    refuse("already has a corpus 'news-into-de'", {"train": 4}, ("news", "news-into-de"))
+    refuse("90 corpora, expected at most 85", {"train": 180}, tuple(map(str, range(90))))
+    refuse(r"sentences of \d+ subwords, the baseline has room for 64", {"train": 4}, longer=90)
+    folder = write_store(tmp_path / "de-en", vocabulary, {"train": 4, "dev": 4})
+    (folder / "dev.de.ids.bin").write_bytes(bytes((folder / "dev.de.ids.bin").stat().st_size))
+    with pytest.raises(InputError, match="damaged"):
+        distill(Store(folder), baseline, out)
+
+
+def test_baselines_that_cannot_be_used(store: Store, baseline: Path, tmp_path: Path) -> None:
+    out = tmp_path / "made"
+
+    def refuse(message: str, file: str, content: bytes, keep_checksums: bool = False) -> None:
+        other = tmp_path / "other"
+        shutil.rmtree(other, ignore_errors=True)
         shutil.copytree(baseline, other)
-        record = json.loads((other / RECORD).read_text())
-        (other / RECORD).write_text(json.dumps({**record, key: value}))
+        if not keep_checksums:
+            (other / CHECKSUMS).unlink()
+        (other / file).write_bytes(content)
         with pytest.raises(InputError, match=message):
             distill(store, other, out, pairs=2)
-    assert not out.exists()
-    with pytest.raises(InputError, match="pairs"):
-        distill(store, baseline, out, pairs=0)
+        assert not out.exists()
+
+    record = json.loads((baseline / RECORD).read_text())
+    config = json.loads((baseline / "config.json").read_text())
+    weights = (baseline / WEIGHTS).read_bytes()
+    refuse("another vocabulary", RECORD, json.dumps(record | {"vocabulary": "x"}).encode())
+    refuse("another vocabulary", RECORD, json.dumps(record | {"languages": ["de", "en", "ro"]}).encode())
+    refuse("does not know the language en", RECORD, json.dumps(record | {"languages": ["de", "ro"]}).encode())
+    refuse("cannot be read", WEIGHTS, weights[:-10])
+    refuse("cannot be read", "config.json", b"[]")
+    refuse(f"{WEIGHTS}: has no", "config.json", json.dumps(config | {"encoder_layers": 3}).encode())
+    refuse("damaged", WEIGHTS, weights[:-1] + bytes([weights[-1] ^ 1]), keep_checksums=True)
 
 
-def test_the_script(
-    store: Store, baseline: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(*arguments: str) -> None:
-        monkeypatch.setattr("sys.argv", ["distill.py", *arguments])
-        runpy.run_path(str(ROOT / "scripts" / "distill.py"), run_name="__main__")
-
-    run(str(store.path), str(baseline), str(tmp_path / "made"), "--pairs", "5")
-    assert "5 pairs in both directions" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as stopped:
-        run(str(store.path), str(baseline), str(tmp_path / "made"))
-    assert stopped.value.code == 2
+def test_the_verb(store: Store, baseline: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "made"
+    command = ["distill", "--data", str(store.path), "--baseline", str(baseline), "--out", str(out), "--device", "cpu"]
+    assert main([*command, "--pairs", "5"]) == 0
+    assert "5 pairs were translated in both directions." in capsys.readouterr().out
+    assert Store(out).split("train").only_into
+    assert main(command) == 2
     assert "already exists" in capsys.readouterr().err
+    for option, value in (("--pairs", "0"), ("--minutes", "0.0"), ("--beam", "101"), ("--seed", "-1")):
+        assert main([*command, option, value]) == 2
+        assert capsys.readouterr().err.startswith(f"anyorder distill: {option} {value}: expected")

@@ -23,6 +23,7 @@ VERBS = {
     "prepare": "Prepare parallel text for training: tokenize, learn subwords, filter, encode, write a store.",
     "pretrain": "Pretrain a masked language model on monolingual text, to initialize a translation model.",
     "train": "Train an undirected translation model on a prepared store, in both directions at once.",
+    "distill": "Translate the training text of a store with an autoregressive baseline, to train a model on it.",
     "puzzles": "Generate puzzles, such as Sudoku, with their solutions.",
     "train-task": "Train a masked model to solve puzzles, such as Sudoku.",
     "learn-order": "Learn the generation order of a trained model by reinforcement learning.",

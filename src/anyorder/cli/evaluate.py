@@ -225,7 +225,9 @@ def _score_files(
     samples: int,
 ) -> Evaluation | AccuracyEvaluation:
     if tokenize == "moses":
-        raise InputError("moses: needs the text processing of a model (--model)", "tokenize")
+        raise InputError(
+            "moses: is for decoding with a model; files are scored with a tokenizer of sacreBLEU", "tokenize"
+        )
     systems = read_systems(files)
     lines = [list(lines) for lines in zip(*read_parallel(references), strict=True)] if references else []
     for one in lines:

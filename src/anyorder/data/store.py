@@ -12,8 +12,8 @@ Knows nothing of models or training.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
@@ -47,6 +47,8 @@ class Split:
     """Names of the corpora; `corpus` indexes them."""
     corpus: np.ndarray | None
     """(sentences,) uint8; None for monolingual splits."""
+    only_into: Mapping[str, str] = field(default_factory=dict)
+    """Corpora of which only one side is real text, and the only language into which they are translated."""
 
     def __len__(self) -> int:
         return len(next(iter(self.sides.values())))
@@ -70,7 +72,8 @@ def join(splits: Sequence[Split]) -> Split:
         ends = [part.ends + offset for part, offset in zip(parts, offsets, strict=True)]
         sides[language] = Side(np.concatenate([part.ids for part in parts]), np.concatenate(ends))
     corpus = [np.array([corpora.index(name) for name in split.corpora])[split.corpus] for split in splits]
-    return Split(",".join(split.name for split in splits), sides, corpora, np.concatenate(corpus))
+    only_into = {name: language for split in splits for name, language in split.only_into.items()}
+    return Split(",".join(split.name for split in splits), sides, corpora, np.concatenate(corpus), only_into)
 
 
 class Store:
@@ -123,7 +126,8 @@ class Store:
     def _open_split(self, name: str) -> Split:
         record = self._splits[name]
         sides = {language: self._side(name, language) for language in record.languages}
-        split = Split(name, sides, record.corpora, self._corpus(name, record) if record.parallel else None)
+        corpus = self._corpus(name, record) if record.parallel else None
+        split = Split(name, sides, record.corpora, corpus, record.only_into)
         if split.corpus is not None:
             for language, side in sides.items():
                 if len(side) != len(split.corpus):
@@ -216,6 +220,7 @@ class _SplitRecord:
     languages: tuple[str, ...]
     corpora: tuple[str, ...]
     pairs: int | None
+    only_into: dict[str, str]
 
     @classmethod
     def read(cls, splits: Record, name: str, known: tuple[str, ...]) -> "_SplitRecord":
@@ -229,7 +234,12 @@ class _SplitRecord:
             raise record.error("languages", f"{languages}, expected those of the store, {list(known)}")
         if parallel and not 1 <= len(corpora) <= MAX_CORPORA:
             raise record.error("corpora", f"{len(corpora)} names, expected 1 to {MAX_CORPORA}")
-        return cls(parallel, tuple(languages), tuple(corpora), record.integer("pairs", default=None))
+        only = record.record("only_into", default={})
+        only_into = {corpus: only.text(corpus) for corpus in only}
+        for corpus, language in only_into.items():
+            if corpus not in corpora or language not in languages:
+                raise only.error(corpus, f"'{language}', expected a corpus of the split and one of its languages")
+        return cls(parallel, tuple(languages), tuple(corpora), record.integer("pairs", default=None), only_into)
 
 
 def _damaged(file: Path, reason: str) -> InputError:

@@ -131,6 +131,14 @@ class ParallelText:
         """(stores,) the index of each store's first side."""
         return starts_of(np.array([len(store.languages) for store in self.stores]))
 
+    def check_directions(self) -> None:
+        """Raise an `InputError` for a corpus that is for one direction only."""
+        for store, split in self.parts:
+            for corpus, language in split.only_into.items():
+                raise InputError(
+                    f"{store.path}: the corpus '{corpus}' can only be used for translation into {language}"
+                )
+
     def side(self, store: int, language: str) -> int:
         """The index of a language's side in a store."""
         languages = self.stores[store].languages

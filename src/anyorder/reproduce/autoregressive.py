@@ -21,10 +21,11 @@ from anyorder.data.stores import ParallelText, Stores
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.device import inference_dtype
 from anyorder.errors import InputError
-from anyorder.files import atomic_folder, write_json
+from anyorder.files import atomic_folder, verify, write_json
 from anyorder.files.records import Record, read_record
 from anyorder.models.attention import to_device
 from anyorder.models.pretrained import import_transformers, quiet
+from anyorder.models.storage import WEIGHTS
 from anyorder.models.translation import TranslationModel
 from anyorder.training.batches import IGNORED, Cursor, random_for, shuffled, weights_by_corpus
 from anyorder.training.config import choose_by_device
@@ -151,6 +152,7 @@ class AutoregressiveObjective(Objective[PairBatch]):
         self._vocabulary = model.vocabulary
         self._batch_tokens = batch_tokens
         self._seed = seed
+        ParallelText(Stores(stores), tuple(store.split("train") for store in stores)).check_directions()
         self._training = _Pairs(stores, ["train"] * len(stores), self._languages)
         self._given_weights = dict(weights or {})
         self._weights = pair_weights(stores, self._given_weights)
@@ -352,12 +354,25 @@ def bucket(sizes: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
 def load_baseline(folder: Path, device: torch.device) -> tuple[Any, Record]:
     """The network of a saved baseline, ready for generation, and its record."""
     record = read_record(folder / RECORD)
+    verify(folder, RECORD, "config.json", WEIGHTS)
     try:
         with quiet():
-            network = import_transformers().MarianMTModel.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"{folder}: cannot be read ({str(error).splitlines()[0]})") from None
+            network, found = import_transformers().MarianMTModel.from_pretrained(
+                folder, local_files_only=True, output_loading_info=True
+            )
+    except Exception as error:  # Transformers raises all kinds of errors for a damaged file
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{folder}: cannot be read ({reason})") from None
+    if found["missing_keys"]:
+        raise InputError(f"{folder / WEIGHTS}: has no {min(found['missing_keys'])}")
     return network.to(device=device, dtype=inference_dtype(device)).eval(), record
+
+
+def check_baseline(folder: Path, network: Any, record: Record, vocabulary: Vocabulary, other: str) -> None:
+    """Raise an `InputError` unless a baseline has this vocabulary. other: What else has it, for the message."""
+    size = len(vocabulary) + len(record.texts("languages"))
+    if record.text("vocabulary") != vocabulary.fingerprint or network.config.vocab_size != size:
+        raise InputError(f"{folder}: was trained with another vocabulary than that of {other}")
 
 
 @torch.inference_mode()
@@ -379,7 +394,8 @@ def generate(
         sources: The ids of each sentence, without delimiters.
         tag: The token for the target language.
         beam: Beam size; 1 is greedy.
-        room: Maximum number of subwords to generate; at most ten more than twice the source are.
+        room: Maximum number of subwords to generate. At most ten more than twice those of the longest source in the
+            batch are generated.
         on_progress: Called with the number of finished sentences.
 
     Returns:
@@ -394,10 +410,16 @@ def generate(
         batch = Sentences.of([sources[i] for i in group])
         arrays = source_arrays(batch, np.full(len(group), tag), vocabulary.pad, vocabulary.eos)
         inputs = {name: torch.from_numpy(array).to(network.device) for name, array in arrays.items()}
-        longest = min(room, 2 * int(batch.lengths.max()) + 10)
-        generated = network.generate(
-            **inputs, num_beams=beam, do_sample=False, max_new_tokens=longest, suppress_tokens=forbidden
+        settings = import_transformers().GenerationConfig(
+            num_beams=beam,
+            do_sample=False,
+            max_new_tokens=min(room, 2 * int(batch.lengths.max()) + 10),
+            suppress_tokens=forbidden,
+            decoder_start_token_id=vocabulary.pad,
+            pad_token_id=vocabulary.pad,
+            eos_token_id=vocabulary.eos,
         )
+        generated = network.generate(**inputs, generation_config=settings)
         lines = generated[:, 1:].cpu().numpy()
         for i, line, length in zip(group, lines, (lines != vocabulary.pad).sum(1), strict=True):
             found[i] = line[:length]

@@ -23,7 +23,7 @@ from anyorder.files import sha256
 from anyorder.files.records import read_record
 from anyorder.models.storage import WEIGHTS
 from anyorder.models.translation import TranslationModel
-from anyorder.reproduce.autoregressive import AutoregressiveObjective, generate, load_baseline
+from anyorder.reproduce.autoregressive import AutoregressiveObjective, check_baseline, generate, load_baseline
 from anyorder.reproduce.cells import CellJob, Job, Spent, device_name, read_log_seconds, write_whole_json
 from anyorder.training.config import TrainConfig, choose_by_device
 from anyorder.training.loop import run_training
@@ -131,8 +131,7 @@ class BaselineDecodeJob(CellJob):
 
     def decode(self, sentences: Sequence[Sentence], on_progress: Callable[[int], None]) -> list[Trajectory]:
         network, record = load_baseline(self.place, self.on)
-        if record.text("vocabulary") != self.model.vocabulary.fingerprint:
-            raise InputError(f"{self.place}: was trained with another vocabulary than {self.model.name}")
+        check_baseline(self.place, network, record, self.model.vocabulary, self.model.name)
         _, target = self.model.languages(self.data.direction)
         tag = len(self.model.vocabulary) + record.texts("languages").index(target)
         return decode_baseline(

@@ -257,4 +257,6 @@ def _training_text(stores: Stores, split: str) -> ParallelText:
     for store in stores:
         names = split if split != "auto" else "order" if "order" in store else "train"
         splits.append(join([store.split(name.strip()) for name in names.split(",")]))
-    return ParallelText(stores, tuple(splits))
+    text = ParallelText(stores, tuple(splits))
+    text.check_directions()
+    return text

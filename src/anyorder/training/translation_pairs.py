@@ -33,7 +33,8 @@ class TranslationPairs:
         model: Provides the vocabulary, the language indices and the maximum length.
         directions: The directions to learn, such as `de-en`; by default all.
         weights: How often each pair of a corpus is used per epoch, by name.
-        only_into: Corpora, by name, to learn in one direction only, and its target language.
+        only_into: Corpora, by name, to learn in one direction only, and its target language; besides those that the
+            stores themselves limit to one direction.
     """
 
     def __init__(
@@ -106,7 +107,9 @@ class TranslationPairs:
             first, second = store.languages
             into = [f"{second}-{first}" in self._store_of, f"{first}-{second}" in self._store_of]
             stores += [store] * len(split.corpora)
-            allowed += [into] * len(split.corpora)
+            for name in split.corpora:
+                only = split.only_into.get(name)
+                allowed.append([ok and only in (None, code) for ok, code in zip(into, store.languages, strict=True)])
         by_corpus = np.array(allowed)
         for name, language in text.by_corpus(only_into).items():
             corpus = text.corpora.index(name)
