@@ -8,6 +8,7 @@ any model with the same vocabulary; its rules split the references into words.
 """
 
 import argparse
+from functools import cache
 from pathlib import Path
 
 from anyorder import TranslationModel, evaluate
@@ -30,13 +31,15 @@ def main() -> None:
     arguments = parser.parse_args()
     data, model = DataFolders([arguments.data]), TranslationModel.from_pretrained(arguments.model)
     first, second = cells(arguments.first), cells(arguments.second)
+    both = sorted(key for key in first.keys() & second.keys() if key[2] != "own")  # that of autoregressive baselines
+    if not both:
+        parser.error("the folders have no order in common")
+    open_set = cache(lambda direction, split: data.evaluation_set(direction, split, model))
     print("| direction | set | length | order | first | second | Δ | p |\n|---|---|---|---|---:|---:|---:|---:|")
-    for key in sorted(first.keys() & second.keys()):
+    for key in both:
         direction, folder, length, order = key
-        if length == "own":
-            continue  # an autoregressive baseline
         split = folder.rpartition("-")[0]
-        known = data.evaluation_set(direction, split, model)
+        known = open_set(direction, split)
         systems = {"first": list(read_trajectories(first[key])), "second": list(read_trajectories(second[key]))}
         one, two = evaluate(systems, known.references, known.scorer()).rows
         change = two.bleu - one.bleu

@@ -18,9 +18,8 @@ from anyorder.reproduce.tables import BASELINE, direction_title
 PAPER_ORDER = "learned:hidden"
 
 
-def lines(table: dict[str, Any], max_length: int | None, order: str = "learned:confidence") -> list[str]:
+def lines(parts: list[dict[str, Any]], order: str = "learned:confidence") -> list[str]:
     """The table, line by line: sentences, a row for each length rule, the paper's differences."""
-    parts = [part for part in table["parts"] if part["part"]["max_length"] == max_length]
     directions = list(dict.fromkeys(part["direction"] for part in parts))
     rows = {(part["rule"], part["direction"]): {row["row"]: row for row in part["rows"]} for part in parts}
     sizes = {part["direction"]: part["sentences"] for part in parts}
@@ -42,17 +41,26 @@ def _cell(row: dict[str, Any]) -> str:
 
 
 def _paper(rows: dict[str, dict[str, Any]]) -> str:
-    learned, baseline = rows[PAPER_ORDER]["paper"], rows[BASELINE]["paper"]
+    learned, baseline = (rows.get(name, {}).get("paper") for name in (PAPER_ORDER, BASELINE))
     return "–" if learned is None or baseline is None else f"{learned - baseline:+.2f}"
+
+
+def choose(table: dict[str, Any], split: str, max_length: int | None) -> list[dict[str, Any]]:
+    """The columns with this split and length limit."""
+    return [part for part in table["parts"] if part["part"] == {"split": split, "max_length": max_length}]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
+    parser.add_argument("--split", default="dev")
     parser.add_argument("--max-length", type=int, help="the sentences with at most this many subwords (default: all)")
     arguments = parser.parse_args()
     with open_bytes(arguments.table) as stream:
-        print("\n".join(lines(json.load(stream), arguments.max_length)))
+        parts = choose(json.load(stream), arguments.split, arguments.max_length)
+    if not parts:
+        parser.error("no column has this split and length limit")
+    print("\n".join(lines(parts)))
 
 
 if __name__ == "__main__":

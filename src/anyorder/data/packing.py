@@ -1,6 +1,6 @@
 """Sentences packed end to end into one row, each between two `</s>`, no padding. NumPy, no Python loop."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,9 +30,12 @@ class Side:
 
     def take(self, rows: np.ndarray) -> "Side":
         """These sentences, in this order."""
-        blocks = np.array_split(rows, max(1, len(rows) // 100_000))
-        ids = [self.ids[ranges(self.starts[block], self.lengths[block])] for block in blocks]
-        return Side(np.concatenate(ids), np.cumsum(self.lengths[rows]))
+        return Side(np.concatenate(list(self.blocks(rows))), np.cumsum(self.lengths[rows]))
+
+    def blocks(self, rows: np.ndarray) -> Iterator[np.ndarray]:
+        """The ids of these sentences end to end, in blocks: indexing all at once would take far more memory."""
+        for block in np.array_split(rows, max(1, len(rows) // 100_000)):
+            yield self.ids[ranges(self.starts[block], self.lengths[block])]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from anyorder.data import store
 from anyorder.data.bpe import balance_languages
 from anyorder.data.corpus import Corpus, read_lines, split_by_language
 from anyorder.data.filters import ONLY_EMPTY, REASONS, EvaluationLines, FilterConfig, FilterReport, UsableLines
-from anyorder.data.packing import ranges
+from anyorder.data.packing import Side
 from anyorder.data.text import Text, TextConfig
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.data.workers import MAX_WORKERS, Workers
@@ -262,12 +262,9 @@ def _write(
     folder: Path, split: str, words: _TokenizedSplit, encoded: _EncodedSplit, lines: np.ndarray, parallel: bool
 ) -> None:
     """Write the files of a split that consists of these lines."""
-    for side, language in enumerate(words.languages):
-        lengths = encoded.lengths[:, side]
-        starts = np.cumsum(lengths) - lengths
-        blocks = np.array_split(lines, max(1, len(lines) // 100_000))
-        ids = (encoded.ids[side][ranges(starts[block], lengths[block])] for block in blocks)
-        store.write_side(folder, split, language, ids, lengths[lines])
+    for number, language in enumerate(words.languages):
+        side = Side(encoded.ids[number], np.cumsum(encoded.lengths[:, number]))
+        store.write_side(folder, split, language, side.blocks(lines), side.lengths[lines])
     if parallel:
         store.write_corpus(folder, split, words.corpus[lines])
 

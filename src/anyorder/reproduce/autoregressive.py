@@ -152,7 +152,7 @@ class AutoregressiveObjective(Objective[PairBatch]):
         self._vocabulary = model.vocabulary
         self._batch_tokens = batch_tokens
         self._seed = seed
-        ParallelText(Stores(stores), tuple(store.split("train") for store in stores)).check_directions()
+        _training_text(stores).check_directions()
         self._training = _Pairs(stores, ["train"] * len(stores), self._languages)
         self._given_weights = dict(weights or {})
         self._weights = pair_weights(stores, self._given_weights)
@@ -248,8 +248,12 @@ def pair_weights(stores: Sequence[Store], weights: Mapping[str, float]) -> np.nd
     """(pairs,) how often each training pair is used per epoch, from weights by corpus; None if each is used once."""
     if not weights:
         return None
-    text = ParallelText(Stores(stores), tuple(store.split("train") for store in stores))
+    text = _training_text(stores)
     return weights_by_corpus(text.corpora, text.corpus, text.by_corpus(weights))
+
+
+def _training_text(stores: Sequence[Store]) -> ParallelText:
+    return ParallelText(Stores(stores), tuple(store.split("train") for store in stores))
 
 
 class _Pairs:
@@ -401,6 +405,7 @@ def generate(
     Returns:
         The ids of each translation. Those that came to an end have `</s>` as their last one.
     """
+    transformers = import_transformers()
     special = [i for i in range(vocabulary.first_word) if i != vocabulary.eos]
     forbidden = [*special, *range(len(vocabulary), network.config.vocab_size)]  # the tags of the languages
     found: list[np.ndarray] = [np.zeros(0, np.int64)] * len(sources)
@@ -410,7 +415,7 @@ def generate(
         batch = Sentences.of([sources[i] for i in group])
         arrays = source_arrays(batch, np.full(len(group), tag), vocabulary.pad, vocabulary.eos)
         inputs = {name: torch.from_numpy(array).to(network.device) for name, array in arrays.items()}
-        settings = import_transformers().GenerationConfig(
+        settings = transformers.GenerationConfig(
             num_beams=beam,
             do_sample=False,
             max_new_tokens=min(room, 2 * int(batch.lengths.max()) + 10),

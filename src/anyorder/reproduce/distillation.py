@@ -145,7 +145,8 @@ class _Teacher:
         """Pairs with new targets, and how many of them kept the real one."""
         split, eos = self._split, self._vocabulary.eos
         source = next(language for language in split.sides if language != target)
-        sources, real = split.sides[source].take(rows), split.sides[target].take(rows)
+        part = _take(split, rows)
+        sources, real = part.sides[source], part.sides[target]
         hypotheses = generate(
             self._network,
             self._vocabulary,
@@ -158,7 +159,6 @@ class _Teacher:
         longest = int(split.sides[target].lengths.max())
         usable = [1 < len(ids) <= longest + 1 and ids[-1] == eos for ids in hypotheses]
         targets = [ids[:-1] if good else real[i] for i, (ids, good) in enumerate(zip(hypotheses, usable, strict=True))]
-        part = _take(split, rows)
         corpora = tuple(_new_name(name, target) for name in split.corpora)
         sides = {source: sources, target: _side(targets, real.ids.dtype)}
         return Split(SPLIT, sides, corpora, part.corpus, dict.fromkeys(corpora, target)), usable.count(False)
