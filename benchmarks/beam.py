@@ -19,24 +19,22 @@ import torch
 
 import anyorder
 from anyorder.data.corpus import read_parallel
+from anyorder.decoder import Decoder
 from anyorder.decoding.beam import JOINT_ORDER, make_beam
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.trajectory import Trajectory
+from anyorder.evaluation.bleu import MosesScorer
 from anyorder.evaluation.evaluate import evaluate
-from anyorder.evaluation.scorers import MosesScorer
 from anyorder.orders import split_orders
-from anyorder.translator import Translator
 
 WARM_UP = 512
 
 
-def decode(
-    translator: Translator, sources: list[str], direction: str, config: DecodingConfig
-) -> tuple[list[Trajectory], float]:
+def decode(translator: Decoder, sources: list[str], config: DecodingConfig) -> tuple[list[Trajectory], float]:
     """The trajectories, and the seconds that they took."""
-    list(translator.stream(sources[:WARM_UP], direction, config))
+    list(translator.stream(sources[:WARM_UP], config))
     start = time.perf_counter()
-    trajectories = list(translator.stream(sources, direction, config))
+    trajectories = list(translator.stream(sources, config))
     return trajectories, time.perf_counter() - start
 
 
@@ -47,7 +45,7 @@ def mean_logprob(trajectories: list[Trajectory]) -> float:
 
 
 def compare_beams(
-    translator: Translator,
+    translator: Decoder,
     sources: list[str],
     references: list[str],
     direction: str,
@@ -59,9 +57,9 @@ def compare_beams(
     systems, seconds = {}, {}
     for beam in beams:
         config = DecodingConfig(order, length=length, beam=beam)
-        systems[beam], seconds[beam] = decode(translator, sources, direction, config)
-    target = translator.direction_languages(direction)[1]
-    scorer = MosesScorer(lambda texts: translator.words(texts, target))
+        systems[beam], seconds[beam] = decode(translator.with_task(direction), sources, config)
+    target = translator.model.languages(direction)[1]
+    scorer = MosesScorer(lambda texts: translator.model.words(texts, target))
     scored = evaluate(systems, references, scorer, against=beams[:1])
     rows = []
     for row in scored.rows:
@@ -72,7 +70,7 @@ def compare_beams(
                 "beam": row.system,
                 "sentences": row.sentences,
                 "bleu": row.bleu,
-                "difference": difference and difference.bleu,
+                "difference": difference and difference.value,
                 "interval": difference and [difference.low, difference.high],
                 "p_value": row.p_values.get(beams[0]),
                 "mean_logprob": mean_logprob(systems[row.system]),

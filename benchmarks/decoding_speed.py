@@ -20,8 +20,8 @@ from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
 from anyorder.evaluation.evaluate_orders import HEURISTIC_ORDERS
 from anyorder.models.base import Canvas
-from anyorder.models.transformer import TransformerConfig
-from anyorder.models.translation import ModelConfig, TranslationModel
+from anyorder.models.native.transformer import TransformerConfig
+from anyorder.models.native.translation_model import ModelConfig, TranslationModel
 from anyorder.orders import Order, make_order, split_orders
 
 

@@ -17,8 +17,7 @@ the parts. scripts/plot_regimes.py makes the figures and tables of docs/regimes.
 import argparse
 import json
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -31,19 +30,12 @@ from numpy.typing import NDArray
 import anyorder
 from anyorder.data.corpus import read_parallel
 from anyorder.decoding.config import AUTO, DecodingConfig
-from anyorder.decoding.sentence import encode_sentences
-from anyorder.decoding.trajectory import Trajectory
-from anyorder.evaluation.accuracy import answers_of, wilson_interval
-from anyorder.evaluation.bleu import multi_bleu
-from anyorder.evaluation.evaluate_puzzles import solve_puzzles, task_of
-from anyorder.evaluation.scorers import default_tokenizer, make_scorer
+from anyorder.evaluation.bleu import bleu_of_sums, multi_bleu
+from anyorder.evaluation.metrics import wilson_interval
 from anyorder.evaluation.significance import SumScore, bootstrap_intervals, compare
-from anyorder.evaluation.sufficient_statistics import bleu_of_sums, sentence_statistics
+from anyorder.evaluation.test_set import TestSet, read_test_set
 from anyorder.files.output import write_json
-from anyorder.filler import Filler
 from anyorder.orders import split_orders
-from anyorder.tasks.puzzles import read_puzzles
-from anyorder.translator import Translator
 
 ORDERS = (
     "uniform,left-to-right,right-to-left,outer-in:stride=1,dilated,least-to-most,easy-first,entropy,max-prob,margin,"
@@ -79,66 +71,6 @@ SCORES: dict[str, SumScore] = {
 """From what sentences or puzzles contribute, summed, to the score of all, 0 to 100."""
 
 
-class TestSet(ABC):
-    """What is decoded, and how a system's trajectories are scored."""
-
-    metric: str
-    """The name of the score; see `SCORES`."""
-    size: int
-    """Sentences or puzzles."""
-
-    @abstractmethod
-    def decode(self, config: DecodingConfig) -> list[Trajectory]:
-        """All of them, in one regime."""
-
-    @abstractmethod
-    def statistics(self, trajectories: Sequence[Trajectory]) -> NDArray[np.int64]:
-        """(size, K): what each contributes to the score of any of them."""
-
-
-class Translations(TestSet):
-    """Sentences with references."""
-
-    metric = "BLEU"
-
-    def __init__(self, translator: Translator, direction: str, pairs: Sequence[tuple[str, ...]], length: str):
-        sources, self._references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        target = translator.direction_languages(direction)[1]
-        words = dict(zip(self._references, translator.words(self._references, target), strict=True))
-        self._scorer = make_scorer(default_tokenizer(target), words)
-        self._metric = self._scorer.metric()
-        lengths = [len(ids) for ids in translator.encode(self._references, target)] if length == "gold" else None
-        sentences = encode_sentences(translator.model, sources, direction, lengths)
-        self._decode: Callable[..., Any] = partial(translator.decode, sentences, direction)
-        self.size = len(pairs)
-
-    def decode(self, config: DecodingConfig) -> list[Trajectory]:
-        return list(self._decode(config))
-
-    def statistics(self, trajectories: Sequence[Trajectory]) -> NDArray[np.int64]:
-        hypotheses, references = self._scorer.hypotheses(trajectories), self._scorer.references(self._references)
-        return sentence_statistics(self._metric, [hypotheses], [references])[0]
-
-
-class Puzzles(TestSet):
-    """Puzzles of a task, with or without solutions."""
-
-    metric = "accuracy"
-
-    def __init__(self, filler: Filler, lines: Sequence[str], solutions: Sequence[str] | None):
-        self._filler, self._task = filler, task_of(filler)
-        self._puzzles = read_puzzles(self._task, lines, solutions)
-        self.size = len(self._puzzles)
-
-    def decode(self, config: DecodingConfig) -> list[Trajectory]:
-        return solve_puzzles(self._filler, self._task, self._puzzles, config)
-
-    def statistics(self, trajectories: Sequence[Trajectory]) -> NDArray[np.int64]:
-        answers = answers_of(self._task, trajectories)
-        right = self._task.is_right(self._puzzles.puzzles, answers, self._puzzles.solutions)
-        return np.stack([right, np.ones_like(right)], 1).astype(np.int64)
-
-
 def regimes_of(order: str, is_first: bool, schedules: Sequence[str], length: str) -> list[DecodingConfig]:
     """The regimes of one order."""
     found = [DecodingConfig(order, schedule, length=length) for schedule in schedules]
@@ -150,16 +82,18 @@ def regimes_of(order: str, is_first: bool, schedules: Sequence[str], length: str
 
 def measure(test_set: TestSet, config: DecodingConfig) -> tuple[dict[str, Any], NDArray[np.int64], str]:
     """A row, the statistics behind it, and the signature."""
+    indices = test_set.within()
+    metric = test_set.metrics(indices)[0]
     start = time.perf_counter()
-    trajectories = test_set.decode(config)
+    trajectories = test_set.decode(config, indices)
     seconds = time.perf_counter() - start
-    statistics = test_set.statistics(trajectories)
+    statistics = metric.counts(trajectories)
     row = {
         "order": "any" if config.schedule == AUTO else config.order,
         "schedule": config.schedule,
         "revision": config.revision,
         "forwards": round(float(np.mean([trajectory.forwards for trajectory in trajectories])), 3),
-        "quality": round(float(SCORES[test_set.metric](statistics.sum(0).astype(np.float64))), 4),
+        "quality": round(float(metric.score(statistics.sum(0).astype(np.float64))), 4),
         "seconds": round(seconds, 3),
     }
     return row, statistics, trajectories[0].signature
@@ -229,8 +163,8 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[NDArray[np.in
         "model": options.model,
         "direction": options.direction,
         "source": options.source.name,
-        "size": test_set.size,
-        "metric": test_set.metric,
+        "size": len(test_set.within()),
+        "metric": "BLEU" if options.direction else "accuracy",
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "rows": [],
     }
@@ -250,12 +184,11 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[NDArray[np.in
 
 
 def open_test_set(options: argparse.Namespace) -> TestSet:
-    model = anyorder.load(options.model)
-    if options.direction:
-        pairs = list(islice(read_parallel([options.source, options.reference]), options.limit))
-        return Translations(model, options.direction, pairs, options.length)  # type: ignore[arg-type]
-    files = [file.read_text().split()[: options.limit] for file in (options.source, options.reference) if file]
-    return Puzzles(model, files[0], files[1] if len(files) > 1 else None)  # type: ignore[arg-type]
+    decoder = anyorder.load(options.model, task=options.direction)
+    files = [file for file in (options.source, options.reference) if file]
+    lines = islice(read_parallel(files), options.limit)
+    sources, *references = (list(column) for column in zip(*lines, strict=True))
+    return read_test_set(decoder, sources, references or None, is_gold=options.length == "gold")
 
 
 def main() -> None:

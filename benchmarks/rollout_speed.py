@@ -20,17 +20,18 @@ from anyorder.data.packing import pack_sentences
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import SPECIALS, Vocabulary
 from anyorder.decoding.state import DecodeBatch
-from anyorder.models.transformer import TransformerConfig
-from anyorder.models.translation import ModelConfig, TranslationModel
+from anyorder.learning.actor_critic import ActorCritic
+from anyorder.learning.algorithm import discounted_returns, leave_one_out, step_rewards
+from anyorder.learning.config import RLConfig
+from anyorder.learning.learn_order import translation_order_objective
+from anyorder.learning.rewards import make_reward
+from anyorder.learning.rollout import OrderBatch, SamplingOrder, roll_out
+from anyorder.models.native.transformer import TransformerConfig
+from anyorder.models.native.translation_model import ModelConfig, TranslationModel
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-from anyorder.training.actor_critic import ActorCritic
 from anyorder.training.batches import Cursor
-from anyorder.training.learn_order import translation_order_objective
-from anyorder.training.meter import peak_flops
-from anyorder.training.order_loss import RLConfig, discounted_returns, leave_one_out, step_rewards
-from anyorder.training.rewards import make_reward
-from anyorder.training.rollout import SamplingOrder, roll_out
+from anyorder.training.clock import peak_flops
 
 
 def on_store(
@@ -105,7 +106,7 @@ def at_paper_size(whole_pair: bool, options: argparse.Namespace, device: torch.d
         batch = DecodeBatch(canvases, random.integers(-(1 << 62), 1 << 62, count * copies), copies)
         start = now(cuda)
         sampler = SamplingOrder(LearnedOrder(networks.policy), with_opening=False)
-        decisions, outcome = roll_out(model, batch, sampler, sentences[1], lengths)
+        decisions, outcome = roll_out(model, OrderBatch(batch, sentences[1], lengths), sampler)
         returns = discounted_returns(step_rewards(reward, outcome, False), 0.999)
         advantages = leave_one_out(returns, copies)[decisions.rollout, decisions.step]
         middle = now(cuda)

@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from anyorder.evaluation.resampling import draw_bootstrap
-from anyorder.evaluation.significance import Test, compare
-from anyorder.evaluation.sufficient_statistics import bleu_of_sums, sentence_statistics
+from anyorder.evaluation.bleu import bleu_of_sums, sentence_counts
+from anyorder.evaluation.significance import Test, compare, draw_bootstrap
 
 TESTS: tuple[Test, ...] = get_args(Test)
 OUTPUTS = 10
@@ -70,7 +69,7 @@ def make_population(sentences: int, quality: float, seed: int) -> Population:
         for _ in range(OUTPUTS)
     ]
     lines = [" ".join(reference) for reference in references]
-    return Population(lines, outputs, np.stack(sentence_statistics(METRIC, outputs, [lines])))
+    return Population(lines, outputs, np.stack([sentence_counts(METRIC, one, [lines]) for one in outputs]))
 
 
 def draw_systems(
@@ -159,7 +158,7 @@ def measure_speed(samples: int, systems: int = 10, baselines: int = 4, sentences
     names = [f"system {i}" for i in range(systems)]
     for test, code in zip(TESTS, ("ar", "bs"), strict=True):
         start = time.perf_counter()
-        counted = sentence_statistics(METRIC, population.outputs[:systems], [population.references])
+        counted = [sentence_counts(METRIC, one, [population.references]) for one in population.outputs[:systems]]
         compare(dict(zip(names, counted, strict=True)), names[:baselines], SCORE, test, samples)
         seconds[test] = round(time.perf_counter() - start, 2)
         named = list(zip(names, population.outputs, strict=True))

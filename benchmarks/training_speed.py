@@ -15,14 +15,15 @@ from pathlib import Path
 import torch
 
 from anyorder.data.store import Store
-from anyorder.models.attention import to_device
-from anyorder.models.transformer import TransformerConfig
+from anyorder.device import to_device
+from anyorder.models.native.transformer import TransformerConfig
 from anyorder.training.batches import Cursor, Prefetcher
+from anyorder.training.clock import peak_flops
 from anyorder.training.config import TrainConfig
-from anyorder.training.meter import peak_flops
-from anyorder.training.objective import training_flops
 from anyorder.training.optimizer import make_optimizer, update_average
-from anyorder.training.translation_objective import MaskingConfig, TranslationObjective, new_model
+from anyorder.training.text_objective import training_flops
+from anyorder.training.train import new_model
+from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
 
 
 def measure(

@@ -176,13 +176,13 @@ class Campaign:
 
 def _serve_nothing() -> None:
     """The explorer's server returns at once; its requests have a campaign of their own."""
-    import anyorder.app.serving as serving
+    import anyorder.app.server as server
 
     class Server:
         def run(self, sockets: object = None) -> None:
             pass
 
-    serving.make_server = lambda *arguments, **options: Server()  # type: ignore[assignment]
+    server.make_server = lambda *arguments, **options: Server()  # type: ignore[assignment]
 
 
 def files_of(folder: Path) -> dict[str, list[int]]:

@@ -52,8 +52,8 @@ def options_of(verb: str) -> dict[str, list[str]]:
         kind = str(getattr(action, "_typehint", None) or action.type or "str")
         near = NUMBERS if "int" in kind or "float" in kind else PATHS if "Path" in kind else TEXTS
         for name in action.option_strings:
-            if name.startswith("--") and not name.endswith("+"):
-                found[name.replace("_", "-")] = near
+            if name.startswith("--"):
+                found[name] = near
     return found
 
 

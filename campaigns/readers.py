@@ -52,7 +52,7 @@ def _silently(action: Callable[[], None]) -> None:
 def _replace_orders(here: Path, stop: Path, draw: random.Random) -> None:
     import torch
 
-    from anyorder.models.translation import TranslationModel
+    from anyorder.models.native.translation_model import TranslationModel
     from anyorder.orders.storage import load_order, save_order
 
     model = TranslationModel.from_pretrained(here / "model")
@@ -70,7 +70,7 @@ def _replace_orders(here: Path, stop: Path, draw: random.Random) -> None:
 
 
 def _read_orders(here: Path) -> str:
-    from anyorder.models.translation import TranslationModel
+    from anyorder.models.native.translation_model import TranslationModel
     from anyorder.orders.storage import default_order, find_order, load_order
 
     model = TranslationModel.from_pretrained(here / "model")
@@ -88,7 +88,7 @@ def _read_orders(here: Path) -> str:
 def _replace_models(here: Path, stop: Path, draw: random.Random) -> None:
     import torch
 
-    from anyorder.models.translation import TranslationModel
+    from anyorder.models.native.translation_model import TranslationModel
 
     model = TranslationModel.from_pretrained(here / "model")
     version = 0
@@ -103,7 +103,7 @@ def _replace_models(here: Path, stop: Path, draw: random.Random) -> None:
 
 
 def _read_models(here: Path) -> str:
-    from anyorder.models.translation import TranslationModel
+    from anyorder.models.native.translation_model import TranslationModel
 
     seen = set()
     for read in range(READS_OF_MODEL):
@@ -164,7 +164,7 @@ def play_reading(stage: Stage, draw: random.Random, number: int) -> str:
 def _read_while(verb: str, here: Path, pid: int) -> str:
     from anyorder.data.store import Store
     from anyorder.errors import InputError
-    from anyorder.models.translation import TranslationModel
+    from anyorder.models.native.translation_model import TranslationModel
     from anyorder.orders.storage import load_order
 
     def read_store(out: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.conftest import toy_pairs, write_pairs
 
 from anyorder.cli import main
-from anyorder.models.storage import find
+from anyorder.models.native.storage import find
 from campaigns.sandbox import start_workers_quickly
 
 SIZE = [
@@ -233,7 +233,7 @@ def _write_baseline(folder: Path) -> None:
     from anyorder.data.store import Store
     from anyorder.reproduce.autoregressive import AutoregressiveObjective
 
-    objective = AutoregressiveObjective([Store("store")], TranslationModel.from_pretrained("model"), 256, seed=1)
+    objective = AutoregressiveObjective([Store("store")], TranslationModel.from_pretrained("model"), 512, seed=1)
     objective.save(objective.learner, Path("baseline-run"))
     _copy(Path("baseline-run/model"), folder)
     shutil.rmtree("baseline-run")

@@ -1,4 +1,4 @@
-"""Print the table of the shapes of orders in docs/results.md from what `anyorder reproduce analysis` wrote.
+"""Print the shapes of orders: the table in recipes/six-directions/notes.md, from `anyorder reproduce analysis`.
 
     python scripts/analysis_table.py recipes/six-directions/results/analysis.json.xz
 

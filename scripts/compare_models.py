@@ -11,9 +11,10 @@ import argparse
 from functools import cache
 from pathlib import Path
 
-from anyorder import TranslationModel, evaluate
+import anyorder
 from anyorder.decoding.trajectory import read_trajectories
-from anyorder.reproduce.evaluation_sets import DataFolders
+from anyorder.evaluation.evaluate import score_systems
+from anyorder.reproduce.data_folders import DataFolders
 
 
 def cells(results: Path) -> dict[tuple[str, ...], Path]:
@@ -29,19 +30,19 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the test sets as text")
     parser.add_argument("--model", required=True, help="a model with the same vocabulary")
     arguments = parser.parse_args()
-    data, model = DataFolders([arguments.data]), TranslationModel.from_pretrained(arguments.model)
+    data, model = DataFolders([arguments.data]), anyorder.load(arguments.model, device="cpu")
     first, second = cells(arguments.first), cells(arguments.second)
     both = sorted(key for key in first.keys() & second.keys() if key[2] != "own")  # that of autoregressive baselines
     if not both:
         parser.error("the folders have no order in common")
-    open_set = cache(lambda direction, split: data.evaluation_set(direction, split, model))
+    open_set = cache(lambda direction, split: data.split_set(model.with_task(direction), split).test_set)
     print("| direction | set | length | order | first | second | Δ | p |\n|---|---|---|---|---:|---:|---:|---:|")
     for key in both:
         direction, folder, length, order = key
         split = folder.rpartition("-")[0]
         known = open_set(direction, split)
         systems = {"first": list(read_trajectories(first[key])), "second": list(read_trajectories(second[key]))}
-        one, two = evaluate(systems, known.references, known.scorer()).rows
+        one, two = score_systems(systems, known.metrics(range(len(known.examples))), direction).rows
         change = two.bleu - one.bleu
         cells_of_row = (direction, split, length, order, f"{one.bleu:.2f}", f"{two.bleu:.2f}", f"{change:+.2f}")
         print(f"| {' | '.join(cells_of_row)} | {two.p_values['first']:.3f} |", flush=True)

@@ -28,5 +28,5 @@ printf '\nBLEU of every order on 60 sentences of newstest2013 (a minute or two o
 printf 'docs/results.md has whole test sets.\n'
 show anyorder evaluate $model --length gold --max-length 30 --limit 60
 
-printf '\n4x4 Sudoku: one model, 200 puzzles. Filling the most certain cell first solves nearly all of them, a random order only a quarter.\n'
+printf '\n4x4 Sudoku: one model, 200 puzzles. Filling the most certain cell first solves nearly all of them, a random order about a quarter.\n'
 show anyorder evaluate --model sudoku-4x4 --orders uniform,left-to-right,margin,learned:hidden

@@ -1,4 +1,4 @@
-"""Print the tables of docs/analysis.md from the files that `anyorder analyze --json` wrote.
+"""Print the shapes of orders: the tables in recipes/de-en/notes.md, from `anyorder analyze --json`.
 
     python scripts/findings.py De→En=analysis.de-en.json En→De=analysis.en-de.json
 

@@ -1,4 +1,4 @@
-"""Figures and tables of docs/regimes.md, from results of benchmarks/regimes.py.
+"""Figures and tables of docs/regimes.md and the notes beside the recipes, from results of benchmarks/regimes.py.
 
     python scripts/plot_regimes.py FIGURE.svg RESULT.json [RESULT.json ...]
 

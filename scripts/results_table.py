@@ -1,10 +1,10 @@
-"""Print the tables of docs/results.md and README.md from the files that `anyorder evaluate --json` wrote.
+"""Print the tables of recipes/de-en/notes.md, docs/results.md and README.md from what `anyorder evaluate --json` wrote.
 
     python scripts/results_table.py recipes/de-en/results
 
-First come all orders, then the rows that README.md shows, then the p-values of the learned orders. Orders called NAME,
-NAME-seed-2 and NAME-seed-3 were learned with different seeds and are otherwise the same; the row below the first gives
-mean and standard deviation of the three. The best order of a column is bold.
+First come all orders, then the rows that README.md and docs/results.md show, then the p-values of the learned orders.
+Orders called NAME, NAME-seed-2 and NAME-seed-3 were learned with different seeds and are otherwise the same; the row
+below the first gives mean and standard deviation of the three. The best order of a column is bold.
 """
 
 import argparse
@@ -18,7 +18,7 @@ TABLES = {"gold": ".*", "confidence": r"learned:confidence(-seed-\d+)?"}
 """The evaluations, and a pattern for the orders that the table takes from each."""
 LIMITS = (30, None)
 LABELS = "De→En dev ≤30 | dev | test ≤30 | test | En→De dev ≤30 | dev | test ≤30 | test"
-SUMMARY_ORDERS = ("left-to-right", "easy-first", "max-prob", "margin", "learned", "learned:confidence")
+SUMMARY_ORDERS = ("uniform", "left-to-right", "easy-first", "max-prob", "margin", "learned", "learned:confidence")
 SUMMARY_LABELS = "De→En newstest2013 | newstest2014 | En→De newstest2013 | newstest2014"
 BASELINES = ("left-to-right", "easy-first", "entropy", "max-prob", "margin")
 
@@ -37,7 +37,7 @@ def read(folder: Path) -> dict[str, list[float]]:
 
 
 def lines(scores: dict[str, list[float]]) -> list[str]:
-    """All orders: the table in docs/results.md, line by line."""
+    """All orders: the table in recipes/de-en/notes.md, line by line."""
     families: dict[str, list[list[float]]] = {}
     for order, values in scores.items():
         families.setdefault(re.sub(r"[:-]seed-\d+$", "", order), []).append(values)
@@ -57,7 +57,7 @@ def lines(scores: dict[str, list[float]]) -> list[str]:
 
 
 def summary_lines(scores: dict[str, list[float]]) -> list[str]:
-    """Six orders on whole test sets: the table in README.md."""
+    """Seven orders on whole test sets: the table in README.md and docs/results.md."""
     rows = {order: scores[order][1::2] for order in SUMMARY_ORDERS}
     best = [max(column) for column in zip(*rows.values(), strict=True)]
     table = header("order", SUMMARY_LABELS)

@@ -2,8 +2,8 @@
 
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,16 +14,18 @@ from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.revision import REVISIONS
 from anyorder.decoding.schedules import SCHEDULES
-from anyorder.models.storage import find
+from anyorder.learning.rewards import REWARDS
+from anyorder.models.native.storage import find
 from anyorder.orders import ORDERS
 from anyorder.tasks import TASKS
-from anyorder.training.rewards import REWARDS
 from tests.conftest import tiny
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
-LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CODE_OF_CONDUCT.md", find("de-en") / "README.md"]
+RECIPES = sorted((ROOT / "recipes").rglob("*.md"))
+OTHERS = [ROOT / "CHANGELOG.md", ROOT / "CODE_OF_CONDUCT.md"]
+LINKED = [*PAGES, *OTHERS, *RECIPES, find("de-en") / "README.md"]
 LINES = 3
 """The tests use so many lines of the bundled sample."""
 
@@ -61,6 +63,7 @@ def commands(page: Path) -> list[list[str]]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store, vocabulary: Vocabulary) -> Iterator[Path]:
     """The working directory of a reader: a clone, a model, a store and a plugin. What is registered is forgotten."""
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     for folder in ("src/anyorder/bundled/de-en", "runs", "data"):
         (tmp_path / folder).mkdir(parents=True)
     for language in ("de", "en"):
@@ -83,26 +86,35 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store, vocabu
 
 def is_quick(words: list[str]) -> bool:
     """Whether a test can run a command of the README: it ends, and needs neither a network nor a GPU."""
-    made_by_learning = any("runs/order" in word for word in words)
-    return words[0] in ("translate", "evaluate", "orders", "analyze") and not made_by_learning
+    return words[0] in ("translate", "evaluate", "orders", "analyze") or "sudoku-4x4" in words
 
 
 def shorter(words: list[str]) -> list[str]:
     """The command on fewer sentences."""
-    return [str(LINES) if option == "--limit" else word for option, word in pairwise(["", *words])]
+    return [*words, "--limit", str(LINES)] if words[0] == "evaluate" and "de-en" in words else words
 
 
 @pytest.mark.slow
 def test_commands_of_the_readme(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One after another, as a reader types them; some read what others wrote."""
+    exec(compile(blocks(ROOT / "docs" / "your-model.md", "python")[0], "your-model.md", "exec"), {})  # runs/my-bert
+    (folder / "lines.txt").write_text("the cat sat on the mat .\n" * 12)
+    shown = re.findall(r"^\| `(.+)`.* \| ([\d.]+)% \|$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    percents = [("learned:runs/order/order", "95"), *shown]
+    seen = []
     for words in filter(is_quick, commands(README)):
         assert main(shorter(words)) == 0, words
         printed = capsys.readouterr().out
+        if words[0] == "evaluate" and "sudoku-4x4" in words:
+            for order, solved in re.findall(r"^ (\S+) +([\d.]+) +[\d.]+–", printed, re.MULTILINE):
+                assert float(solved) == pytest.approx(float(dict(percents)[order]), abs=4), order
+                seen.append(order)
         if "--trace" in words and "margin" in words:
-            shown = blocks(README, "")[0].splitlines()
-            assert [line for line in shown if line.strip() != "..."] == [
-                line for line in printed.splitlines() if line in shown
+            steps = blocks(README, "")[0].splitlines()
+            assert [line for line in steps if line.strip() != "..."] == [
+                line for line in printed.splitlines() if line in steps
             ]
+    assert set(seen) == set(dict(percents))
     assert (folder / "report.html").stat().st_size > 50_000
 
 
@@ -155,7 +167,7 @@ def anchors(page: Path) -> set[str]:
     return {heading.strip().replace(" ", "-") for heading in plain}
 
 
-@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if target.startswith("http"):

@@ -1,8 +1,8 @@
 """anyorder learns, decodes and analyzes the order in which an undirected (masked) sequence model generates its tokens.
 
 >>> import anyorder
->>> translator = anyorder.load("de-en")                                            # doctest: +SKIP
->>> translator.translate("Guten Morgen!", direction="de-en", order="margin")       # doctest: +SKIP
+>>> decoder = anyorder.load("de-en")                                               # doctest: +SKIP
+>>> decoder.translate("Guten Morgen!", direction="de-en", order="margin")          # doctest: +SKIP
 """
 
 TYPE_CHECKING = False  # typing's own, without the time to import it
@@ -10,70 +10,77 @@ if TYPE_CHECKING:
     from typing import Any
 
     from anyorder.analysis.analyze import analyze
+    from anyorder.decoder import Decoder, load
     from anyorder.decoding.callbacks import Step
     from anyorder.decoding.config import DecodingConfig
     from anyorder.decoding.revision import Revision, register_revision
     from anyorder.decoding.schedules import AdaptiveSchedule, FixedSchedule, register_schedule
     from anyorder.decoding.signature import Signature
-    from anyorder.decoding.trajectory import Trajectory, read_systems, read_trajectories, write_trajectories
+    from anyorder.decoding.trajectory import (
+        Trajectory,
+        read_systems,
+        read_trajectories,
+        to_dataframe,
+        write_trajectories,
+    )
     from anyorder.errors import InputError
     from anyorder.evaluation.evaluate import evaluate
     from anyorder.evaluation.evaluate_orders import evaluate_orders
-    from anyorder.evaluation.evaluate_puzzles import evaluate_puzzles
-    from anyorder.filler import Filler, load
+    from anyorder.learning.learn_order import learn_order
+    from anyorder.learning.rewards import register_reward
     from anyorder.models.base import Model
-    from anyorder.models.translation import TranslationModel
+    from anyorder.models.hf.families import Family, register_family
+    from anyorder.models.native.translation_model import TranslationModel
     from anyorder.orders.base import Order, State, register_order
     from anyorder.plugins import load_plugin
     from anyorder.report.plots import plot_heat_maps
-    from anyorder.tasks.base import PuzzleTask, register_task
-    from anyorder.training.learn_fill_order import learn_fill_order
-    from anyorder.training.learn_order import learn_order
-    from anyorder.training.rewards import register_reward
-    from anyorder.training.train_task import train_task
-    from anyorder.translator import Translator
+    from anyorder.tasks.base import Task, register_task
+    from anyorder.tasks.puzzles import PuzzleTask
+    from anyorder.training.train import train_task
 
 __version__ = "0.2.0"
 
 _MODULES = {
     "AdaptiveSchedule": "decoding.schedules.base",
+    "Decoder": "decoder",
     "DecodingConfig": "decoding.config",
-    "Filler": "filler",
+    "Family": "models.hf.families",
     "FixedSchedule": "decoding.schedules.base",
     "InputError": "errors",
     "Model": "models.base",
     "Order": "orders.base",
-    "PuzzleTask": "tasks.base",
+    "PuzzleTask": "tasks.puzzles",
     "Revision": "decoding.revision",
     "Signature": "decoding.signature",
     "State": "orders.base",
     "Step": "decoding.callbacks",
+    "Task": "tasks.base",
     "Trajectory": "decoding.trajectory",
-    "TranslationModel": "models.translation",
-    "Translator": "translator",
+    "TranslationModel": "models.native.translation_model",
     "analyze": "analysis.analyze",
     "evaluate": "evaluation.evaluate",
     "evaluate_orders": "evaluation.evaluate_orders",
-    "evaluate_puzzles": "evaluation.evaluate_puzzles",
-    "learn_fill_order": "training.learn_fill_order",
-    "learn_order": "training.learn_order",
-    "load": "filler",
+    "learn_order": "learning.learn_order",
+    "load": "decoder",
     "load_plugin": "plugins",
     "plot_heat_maps": "report.plots",
     "read_systems": "decoding.trajectory",
     "read_trajectories": "decoding.trajectory",
+    "register_family": "models.hf.families",
     "register_order": "orders.base",
     "register_revision": "decoding.revision",
-    "register_reward": "training.rewards",
+    "register_reward": "learning.rewards",
     "register_schedule": "decoding.schedules.base",
     "register_task": "tasks.base",
-    "train_task": "training.train_task",
+    "to_dataframe": "decoding.trajectory",
+    "train_task": "training.train",
     "write_trajectories": "decoding.trajectory",
 }
 __all__ = [
     "AdaptiveSchedule",
+    "Decoder",
     "DecodingConfig",
-    "Filler",
+    "Family",
     "FixedSchedule",
     "InputError",
     "Model",
@@ -83,26 +90,26 @@ __all__ = [
     "Signature",
     "State",
     "Step",
+    "Task",
     "Trajectory",
     "TranslationModel",
-    "Translator",
     "__version__",
     "analyze",
     "evaluate",
     "evaluate_orders",
-    "evaluate_puzzles",
-    "learn_fill_order",
     "learn_order",
     "load",
     "load_plugin",
     "plot_heat_maps",
     "read_systems",
     "read_trajectories",
+    "register_family",
     "register_order",
     "register_revision",
     "register_reward",
     "register_schedule",
     "register_task",
+    "to_dataframe",
     "train_task",
     "write_trajectories",
 ]

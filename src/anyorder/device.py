@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from anyorder.errors import InputError, LostProcessError
@@ -38,6 +40,14 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
 def inference_dtype(device: torch.device) -> torch.dtype:
     """bfloat16 on CUDA, float32 on the CPU."""
     return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+def to_device(array: np.ndarray, device: torch.device | str) -> Tensor:
+    """Copy a host array to the device without making the host wait for it."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if torch.device(device).type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 @contextmanager

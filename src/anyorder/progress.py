@@ -42,6 +42,10 @@ class Screen(Console):
         if not self.is_terminal and "COLUMNS" not in os.environ:
             self.width = WIDE
 
+    def print_text(self, text: str) -> None:
+        """Print text as it is: without markup, and on one line however long it is."""
+        self.print(text, highlight=False, markup=False, soft_wrap=True)
+
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 

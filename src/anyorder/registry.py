@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from anyorder.errors import InputError, unknown
 
@@ -46,11 +46,27 @@ def from_name(kind: str, name: str, registry: Mapping[str, type[N]], also: Itera
     return found
 
 
+def summary(named: object) -> str:
+    """The first line of its documentation: what a user reads about a name."""
+    return (named.__doc__ or "").strip().partition("\n")[0]
+
+
 def check_free(kind: str, name: str, registry: Mapping[str, object]) -> None:
     """Raise an `InputError` if a built-in has this name. A user's own may be replaced, as in a notebook."""
     module = getattr(registry.get(name), "__module__", None) or ""
     if module.partition(".")[0] == __name__.partition(".")[0]:
         raise InputError(f"there is already {kind} '{name}': choose another name")
+
+
+def register(kind: str, name: str, registry: dict[str, Any]) -> Callable[[T], T]:
+    """A decorator that puts what it decorates into a registry under this name; see `check_free`."""
+
+    def add(entry: T) -> T:
+        check_free(kind, name, registry)
+        registry[name] = entry
+        return entry
+
+    return add
 
 
 def with_numbers(kind: type[T], options: str) -> T:

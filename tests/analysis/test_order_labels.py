@@ -116,8 +116,9 @@ def test_labels_agree_with_the_papers_examples() -> None:
 
 @pytest.mark.parametrize("length", [4, 5, 7, 10, 30])
 def test_labels_of_pure_orders(length: int) -> None:
-    orders = (order_metrics.outer_in, order_metrics.left_to_right, order_metrics.right_to_left, order_metrics.inner_out)
-    assert [int(label(order(length))) for order in orders] == [0, 1, 2, 3]
+    outer_in, left_to_right = order_metrics.outer_in(length), order_metrics.left_to_right(length)
+    orders = outer_in, left_to_right, left_to_right[::-1], length + 1 - outer_in
+    assert [int(label(order)) for order in orders] == [0, 1, 2, 3]
 
 
 def test_few_random_orders_get_a_label() -> None:

@@ -9,12 +9,11 @@ from pathlib import Path
 import torch
 from fastapi import FastAPI
 
-from anyorder.app.limits import Limits
-from anyorder.app.serving import make_server
+from anyorder.app.server import make_server
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.trajectory import INFILL
-from anyorder.models.pretrained import load_transformers
-from anyorder.models.translation import TranslationModel
+from anyorder.models.hf.pretrained import load_transformers
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.orders.storage import save_order
 from tests.conftest import tiny
@@ -45,9 +44,9 @@ def save_masked_model(folder: Path) -> None:
 
 
 @contextmanager
-def serving(app: FastAPI, limits: Limits | None = None) -> Iterator[int]:
+def serving(app: FastAPI) -> Iterator[int]:
     """The port of the app's server, which ends with the block."""
-    server = make_server(app, limits)
+    server = make_server(app)
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

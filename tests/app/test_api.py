@@ -18,15 +18,15 @@ pytest.importorskip("fastapi", reason="the explorer needs the extra 'app'")
 from fastapi.testclient import TestClient
 
 from anyorder.app.batching import BatchQueue, QueuedCall
-from anyorder.app.csp import inline_sources
-from anyorder.app.hosts import allowed_hosts
-from anyorder.app.limits import Limits
-from anyorder.app.middleware import RefusedError
+from anyorder.app.limits import Limits, RefusedError
+from anyorder.app.schemas import DecodeQuery
+from anyorder.app.served_model import ServedModel
 from anyorder.app.server import create_app
+from anyorder.decoder import Decoder, load
 from anyorder.decoding.lengths import DEFAULT_LENGTH
 from anyorder.decoding.schedules import make_schedule
+from anyorder.decoding.trajectory import Trajectory
 from anyorder.evaluation.bleu import sentence_bleu
-from anyorder.translator import Translator, load
 from tests.conftest import toy_pairs
 
 TEXTS = [source for source, _ in toy_pairs(8, seed=3)]
@@ -40,18 +40,24 @@ def client(folder: Path) -> Iterator[TestClient]:
 
 
 @pytest.fixture(scope="module")
-def translator(folder: Path) -> Translator:
-    return load(folder, "cpu")
+def decoder(folder: Path) -> Decoder:
+    return load(folder, device="cpu")
 
 
 def translate(client: TestClient, **changes: object) -> Any:
-    query = {"model": "small", "direction": "de-en", "text": TEXT, "orders": ["margin"], "length": "predicted"}
-    return client.post("/api/translate", json={**query, **changes})
+    query = {"model": "small", "task": "de-en", "text": TEXT, "orders": ["margin"], "length": "predicted"}
+    return client.post("/api/decode", json={**query, **changes})
 
 
 def step(client: TestClient, *positions: int, **changes: object) -> Any:
-    query = {"model": "small", "direction": "de-en", "text": TEXT, "length": 6, "order": "margin"}
+    query = {"model": "small", "task": "de-en", "text": TEXT, "length": 6, "order": "margin"}
     return client.post("/api/step", json={**query, "filled": [{"position": i} for i in positions], **changes})
+
+
+def assert_library_s(run: dict[str, Any], trajectory: Trajectory) -> None:
+    """Everything but the verdict, which needs a reference."""
+    assert [run.pop(name) for name in ("bleu", "solved", "wrong")] == [None] * 3
+    assert run == {name: getattr(trajectory, name) for name in run}
 
 
 def check_error(response: Any, status: int, expected: str) -> None:
@@ -66,16 +72,17 @@ def test_models(client: TestClient) -> None:
     response = client.get("/api/models").json()
     [info] = response["models"]
     assert info["name"] == "small"
-    assert info["directions"] == ["de-en", "en-de"]
-    assert info["orders"][:2] == ["learned", "learned:other"]
-    assert {"margin", "left-to-right", "uniform"} <= set(info["orders"])
-    assert "learned" in info["orders_of"]["de-en"]
-    assert "learned" not in info["orders_of"]["en-de"]
+    assert list(info["orders"]) == ["de-en", "en-de"]
+    assert info["orders"]["de-en"][0] == "learned"
+    assert info["orders"]["en-de"][0] == "learned:other"
+    assert "learned" not in info["orders"]["en-de"]
+    for orders in info["orders"].values():
+        assert {"margin", "left-to-right", "uniform"} <= set(orders)
     assert info["lengths"] == [DEFAULT_LENGTH, "predicted"]
     assert info["longest"] == 62
 
 
-def test_what_is_offered(client: TestClient, translator: Translator) -> None:
+def test_what_is_offered(client: TestClient, decoder: Decoder) -> None:
     """Every name is one that the library knows, with a label that differs from the others; the default is first."""
     [info] = client.get("/api/models").json()["models"]
     for field, default in (("schedule", "one"), ("revision", "none")):
@@ -96,13 +103,12 @@ def test_what_is_offered(client: TestClient, translator: Translator) -> None:
 
 @pytest.mark.parametrize("revision", ["mask-predict:4", "p2:2", "gibbs"])
 @pytest.mark.parametrize("schedule", ["auto", "2"])
-def test_revisions_are_the_library_s(client: TestClient, translator: Translator, revision: str, schedule: str) -> None:
+def test_revisions_are_the_library_s(client: TestClient, decoder: Decoder, revision: str, schedule: str) -> None:
     [run] = translate(client, revision=revision, schedule=schedule, length=6).json()["runs"]
-    [trajectory] = translator.translate(TEXT, "de-en", "margin", schedule=schedule, revision=revision, length="fixed:6")
+    [trajectory] = decoder.translate(TEXT, "de-en", "margin", schedule=schedule, revision=revision, length="fixed:6")
     assert trajectory.writes is not None
     assert run.pop("writes") == [asdict(write) for write in trajectory.writes]
-    assert run.pop("bleu") is None
-    assert run == {name: getattr(trajectory, name) for name in run}
+    assert_library_s(run, trajectory)
     assert len(trajectory.writes) > 6
 
 
@@ -148,32 +154,41 @@ def test_wrong_names(client: TestClient, names: dict[str, object], expected: str
 
 
 @pytest.mark.parametrize("length", ["predicted", "candidates:4", 9])
-def test_translations_are_the_library_s(client: TestClient, translator: Translator, length: str | int) -> None:
+def test_translations_are_the_library_s(client: TestClient, decoder: Decoder, length: str | int) -> None:
     orders = ["learned", "left-to-right"] if length != 9 else ["learned", "margin", "outer-in:stride=2", "uniform"]
     runs = translate(client, orders=orders, length=length).json()["runs"]
     assert [run["order"] for run in runs] == orders
     for run in runs:
         rule = f"fixed:{length}" if isinstance(length, int) else length
-        [trajectory] = translator.translate([TEXT], "de-en", run["order"], length=rule)
-        assert run.pop("bleu") is None
-        assert run == {name: getattr(trajectory, name) for name in run}
+        [trajectory] = decoder.translate([TEXT], "de-en", run["order"], length=rule)
+        assert_library_s(run, trajectory)
         assert f"|length:{rule}|" in run["signature"]
 
 
-def test_the_default_length_and_schedule_are_the_library_s(client: TestClient, translator: Translator) -> None:
-    query = {"model": "small", "direction": "de-en", "text": TEXT, "orders": ["margin"]}
-    [run] = client.post("/api/translate", json=query).json()["runs"]
-    [trajectory] = translator.translate(TEXT, "de-en", "margin")
+def test_the_cost_of_a_call_is_what_is_decoded(decoder: Decoder) -> None:
+    """A rule with several candidates counts each of them, because the lengths are not known yet."""
+    served = ServedModel("small", decoder)
+    query = {"model": "small", "task": "de-en", "text": TEXT, "orders": ["margin"]}
+    subwords = len(decoder.with_task("de-en").canvas(TEXT, 9).source)
+    for length, cost in ((9, 9), ("predicted", subwords + 2), ("candidates:4", 4 * (subwords + 2))):
+        [call] = served.decode_calls(DecodeQuery(**query, length=length), batch_tokens=100)
+        assert call.cost == cost
+
+
+def test_the_default_length_and_schedule_are_the_library_s(client: TestClient, decoder: Decoder) -> None:
+    query = {"model": "small", "task": "de-en", "text": TEXT, "orders": ["margin"]}
+    [run] = client.post("/api/decode", json=query).json()["runs"]
+    [trajectory] = decoder.translate(TEXT, "de-en", "margin")
     assert run["signature"] == trajectory.signature
     assert run["text"] == trajectory.text
 
 
-def test_schedules(client: TestClient, translator: Translator) -> None:
+def test_schedules(client: TestClient, decoder: Decoder) -> None:
     [run] = translate(client, schedule=4, length=10).json()["runs"]
     assert max(run["steps"]) == 3
     assert translate(client, schedule="4", length=10).json()["runs"] == [run]
     [run] = translate(client, schedule="threshold:0.2", length=10).json()["runs"]
-    [trajectory] = translator.translate(TEXT, "de-en", "margin", schedule="threshold:0.2", length="fixed:10")
+    [trajectory] = decoder.translate(TEXT, "de-en", "margin", schedule="threshold:0.2", length="fixed:10")
     assert run["steps"] == trajectory.steps
 
 
@@ -236,7 +251,7 @@ def test_without_an_order(client: TestClient) -> None:
     ("changes", "expected"),
     [
         ({"model": "large"}, "unknown model 'large' (known: small)"),
-        ({"direction": "de-fr"}, "unknown direction 'de-fr'"),
+        ({"task": "de-fr"}, "unknown task 'de-fr'"),
         ({"text": "a" * 401}, "text: String should have at most 400 characters"),
         ({"text": "Ж" * 80}, "subwords; the model has room for 62"),
         ({"text": " \u2028\t "}, "the text is empty"),
@@ -247,7 +262,7 @@ def test_without_an_order(client: TestClient) -> None:
         ({"orders": ["outer-in:stride=0"]}, "order 'outer-in:stride=0': stride 0 is not a whole number"),
         ({"orders": ["learned:/etc"]}, "unknown order 'learned:/etc'"),
         ({"orders": ["learned:../../small/learned/default"]}, "unknown order"),
-        ({"orders": ["learned"], "direction": "en-de"}, "unknown order 'learned'"),
+        ({"orders": ["learned"], "task": "en-de"}, "unknown order 'learned'"),
         ({"length": "gold"}, "unknown length 'gold'"),
         ({"length": "candidates:4000"}, "unknown length"),
         ({"length": 0}, "length 0: expected a number from 1 to 62"),
@@ -268,6 +283,7 @@ def test_without_an_order(client: TestClient) -> None:
         ({"reference": "a" * 401}, "reference: String should have at most 400 characters"),
         ({"reference": 4}, "reference: "),
         ({"seed": 4}, "seed: Extra inputs are not permitted"),
+        ({"task": None}, "task is missing: small is for de-en, en-de"),
     ],
 )
 def test_wrong_queries(client: TestClient, changes: dict[str, object], expected: str) -> None:
@@ -317,48 +333,47 @@ def test_a_schedule_cannot_fill_more_than_the_model_has_room_for(client: TestCli
 @pytest.mark.parametrize(
     ("body", "status", "expected"),
     [
-        (b"{", 400, "the body is not JSON"),
+        (b"{", 400, "the body is not JSON: Expecting property name enclosed in double quotes (character 1)"),
         (b"", 422, "the body: "),
         (b"[]", 422, "the body: "),
         (b"null", 422, "the body: "),
         (b"\xff\xfe", 400, ""),
         (b"[" * 16_000, 400, ""),
-        (b'{"length": ' + b"9" * 10_000 + b"}", 400, "a number has 10000 digits; at most 100 are read"),
-        (b"[" * 4_000 + b"]" * 4_000, 400, "the body is not JSON: it is nested too deeply"),
+        (b'{"length": ' + b"9" * 10_000 + b"}", 400, "error parsing the body"),
+        (b"[" * 4_000 + b"]" * 4_000, 400, "error parsing the body"),
         (b"[" * 100_000, 413, "too large"),
-        (b'{"model": NaN}', 400, "the body is not JSON: NaN is not a JSON number"),
-        (b'{"model": -Infinity}', 400, "-Infinity is not a JSON number"),
-        (b'{"model": "small", "model": "large"}', 400, "the key 'model' is repeated"),
+        (b'{"model": NaN}', 422, "model: "),
+        (b'{"seed": -Infinity}', 422, "model: "),
         (b'{"\\ud800": 1, "model": "small"}', 422, ""),
         (b'{"a\\nb\\u2028c": 1, "model": 1}', 422, ""),
-        ('{"model": "small"}'.encode("utf-16"), 400, "the body is not JSON: invalid UTF-8"),
+        (b'{"model": "\xff"}', 400, "error parsing the body"),
         (b" " * (16 * 1024 + 1), 413, "the request is too large: its body may have 16384 bytes"),
         (b" " * 3_000_000, 413, "too large"),
     ],
 )
 def test_wrong_bodies(client: TestClient, body: bytes, status: int, expected: str) -> None:
-    response = client.post("/api/translate", content=body, headers={"Content-Type": "application/json"})
+    response = client.post("/api/decode", content=body, headers={"Content-Type": "application/json"})
     check_error(response, status, expected)
 
 
 def test_half_a_character_is_check_error(client: TestClient) -> None:
-    body = json.dumps({"model": "small", "direction": "de-en", "text": "\ud800", "orders": ["margin"]})
-    response = client.post("/api/translate", content=body, headers={"Content-Type": "application/json"})
+    body = json.dumps({"model": "small", "task": "de-en", "text": "\ud800", "orders": ["margin"]})
+    response = client.post("/api/decode", content=body, headers={"Content-Type": "application/json"})
     check_error(response, 422, "text: ")
 
 
 def test_a_body_without_its_length_is_counted(client: TestClient) -> None:
     pieces = (b" " * 1000 for _ in range(20))
-    response = client.post("/api/translate", content=pieces, headers={"Content-Type": "application/json"})
+    response = client.post("/api/decode", content=pieces, headers={"Content-Type": "application/json"})
     check_error(response, 413, "too large")
 
 
 def test_other_pages_cannot_post(client: TestClient) -> None:
     """A request that a browser sends across origins without a preflight is refused, and no preflight succeeds."""
-    response = client.post("/api/translate", content=b"{}", headers={"Content-Type": "text/plain"})
+    response = client.post("/api/decode", content=b"{}", headers={"Content-Type": "text/plain"})
     check_error(response, 415, "application/json")
     preflight = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
-    response = client.options("/api/translate", headers=preflight)
+    response = client.options("/api/decode", headers=preflight)
     check_error(response, 405, "Method Not Allowed")
     assert not [name for name in response.headers if name.startswith("access-control")]
 
@@ -375,13 +390,6 @@ def test_the_servers_own_names_are_accepted(client: TestClient, host: str) -> No
     assert client.get("/api/models", headers={"Host": host}).status_code == 200
 
 
-def test_the_names_of_a_server() -> None:
-    assert "*" not in allowed_hosts("127.0.0.1")
-    assert "box.example" in allowed_hosts("box.example")
-    assert "*" in allowed_hosts("0.0.0.0")
-    assert "*" in allowed_hosts("::")
-
-
 @pytest.mark.parametrize("path", ["/api/models", "/api/nothing", "/api/docs", "/api/openapi.json"])
 def test_headers(client: TestClient, path: str) -> None:
     headers = client.get(path).headers
@@ -394,13 +402,13 @@ def test_headers(client: TestClient, path: str) -> None:
 def test_other_paths(client: TestClient) -> None:
     check_error(client.get("/nothing"), 404, "Not Found")
     check_error(client.get("/docs"), 404, "Not Found")
-    check_error(client.get("/api/translate"), 405, "Method Not Allowed")
+    check_error(client.get("/api/decode"), 405, "Method Not Allowed")
     assert client.get("/favicon.ico").status_code == 204
 
 
 def test_the_api_describes_itself(client: TestClient) -> None:
     schema = client.get("/api/openapi.json").json()
-    posts = {f"/api/{name}" for name in ("check", "translate", "infill", "solve", "puzzle", "step")}
+    posts = {f"/api/{name}" for name in ("check", "decode", "puzzle", "step")}
     assert set(schema["paths"]) == {"/api/models", *posts}
     for path in posts:
         responses = schema["paths"][path]["post"]["responses"]
@@ -426,22 +434,19 @@ def test_text_is_never_markup(client: TestClient) -> None:
         assert response.status_code in (200, 422)
 
 
-def test_the_page_s_own_scripts_are_allowed_by_hash(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the page is, the header allows its inline scripts and styles and no others."""
-    text = "<!doctype html><style>p{color:red}</style><p>&lt;</p><script>a < b</script><script src=x.js></script>"
-    monkeypatch.setattr("anyorder.app.server.explorer_page", lambda: text)
+def test_the_page_is_in_no_frame_and_runs_only_its_own_script(client: TestClient) -> None:
     response = client.get("/")
-    assert response.text == text
     assert response.headers["content-type"] == "text/html; charset=utf-8"
-    policy = response.headers["content-security-policy"]
-    assert policy.endswith(inline_sources(text))
-    assert "; script-src 'self' 'sha256-7+Hlx2Vr8LqQcasoFPqn2AmTTgoMPYgL6CInd4G5SiI='" in policy
-    assert policy.count("sha256-") == 2
+    assert response.headers["content-security-policy"] == "frame-ancestors 'none'"
+    assert response.headers["x-frame-options"] == "DENY"
+    [policy] = re.findall('<meta http-equiv="Content-Security-Policy" content="([^"]*)">', response.text)
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert response.text.index(policy) < response.text.index("<style")
     assert "unsafe" not in policy
 
 
 def test_an_internal_error_is_one_line_too(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anyorder.app.served_models.ServedTranslator.encode", lambda *_: 1 / 0)
+    monkeypatch.setattr("anyorder.app.served_model.ServedModel.decode_calls", lambda *_: 1 / 0)
     response = translate(client)
     check_error(response, 500, "internal server error")
     assert "ZeroDivision" not in response.text
@@ -453,14 +458,14 @@ def test_a_full_queue(folder: Path) -> None:
     started, release = threading.Event(), threading.Event()
     app = create_app([str(folder)], device="cpu", limits=Limits(queue=2))
     with TestClient(app, base_url="http://localhost") as client, pytest.MonkeyPatch.context() as patch:
-        decode = Translator.decode
+        decode = Decoder.decode
 
         def slow(*arguments: Any) -> Any:
             started.set()
             release.wait(10)
             return decode(*arguments)
 
-        patch.setattr(Translator, "decode", slow)
+        patch.setattr(Decoder, "decode", slow)
         responses: list[Any] = []
 
         def request() -> None:
@@ -485,7 +490,7 @@ def test_a_full_queue(folder: Path) -> None:
 
 
 def test_a_timeout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Translator, "decode", lambda *_: time.sleep(0.5))
+    monkeypatch.setattr(Decoder, "decode", lambda *_: time.sleep(0.5))
     app = create_app([str(folder)], device="cpu", limits=Limits(result_timeout=0.05))
     with TestClient(app, base_url="http://localhost") as client:
         response = translate(client)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("fastapi", reason="the explorer needs the extra 'app'")
@@ -12,10 +13,14 @@ pytest.importorskip("fastapi", reason="the explorer needs the extra 'app'")
 from fastapi.testclient import TestClient
 
 import anyorder
-from anyorder.app.served_models import ServedFiller, Settings
+from anyorder.app.schemas import DecodeQuery
+from anyorder.app.served_model import ServedModel
 from anyorder.app.server import create_app
+from anyorder.decoder import Decoder
 from anyorder.errors import InputError
-from anyorder.filler import Filler
+from anyorder.report.grids import pack_grid
+from anyorder.tasks import TASKS, Examples, make_task
+from anyorder.tasks.encoder import EncoderConfig, new_encoder, save_encoder
 from tests.app.servers import MASKED, PUZZLES
 from tests.models import checkpoints
 
@@ -32,10 +37,8 @@ def client(folder: Path, masked_folder: Path) -> Iterator[TestClient]:
 
 
 @pytest.fixture(scope="module")
-def filler(masked_folder: Path) -> Filler:
-    loaded = anyorder.load(masked_folder, "cpu")
-    assert isinstance(loaded, Filler)
-    return loaded
+def decoder(masked_folder: Path) -> Decoder:
+    return anyorder.load(masked_folder, device="cpu")
 
 
 def post(client: TestClient, verb: str, **query: object) -> Any:
@@ -43,11 +46,11 @@ def post(client: TestClient, verb: str, **query: object) -> Any:
 
 
 def infill(client: TestClient, **changes: object) -> Any:
-    return post(client, "infill", **{"model": MASKED, "text": TEXT, "orders": ["margin"], **changes})
+    return post(client, "decode", **{"model": MASKED, "text": TEXT, "orders": ["margin"], **changes})
 
 
 def solve(client: TestClient, **changes: object) -> Any:
-    return post(client, "solve", **{"model": PUZZLES, "text": PUZZLE, "orders": ["margin"], **changes})
+    return post(client, "decode", **{"model": PUZZLES, "text": PUZZLE, "orders": ["margin"], **changes})
 
 
 def fill(client: TestClient, model: str, text: str, *positions: int, **changes: object) -> Any:
@@ -65,29 +68,30 @@ def test_models_say_what_they_do(client: TestClient) -> None:
     translation, masked, puzzles = client.get("/api/models").json()["models"]
     assert [translation["kind"], masked["kind"], puzzles["kind"]] == ["translation", "infill", "puzzle"]
     assert masked["name"] == MASKED  # neither its path nor hf:
-    assert masked["orders"][0] == "learned"
-    for info in (masked, puzzles):
-        assert (info["directions"], info["orders_of"], info["lengths"]) == ([], {}, [])
+    assert masked["orders"]["infill"][0] == "learned"
+    assert [list(info["orders"]) for info in (masked, puzzles)] == [["infill"], [PUZZLES]]
+    assert masked["lengths"] == puzzles["lengths"] == []
     assert translation["grid"] is masked["grid"] is None
     assert puzzles["grid"] == {"columns": 4, "rows": 4, "box": 2, "symbols": ["1", "2", "3", "4"]}
     assert puzzles["longest"] == 16
 
 
 @pytest.mark.parametrize("schedule", ["one", 2, "threshold:0.1"])
-def test_infilling_is_the_library_s(client: TestClient, filler: Filler, schedule: str | int) -> None:
+def test_infilling_is_the_library_s(client: TestClient, decoder: Decoder, schedule: str | int) -> None:
     orders = ["learned", "margin", "right-to-left", "uniform", "outer-in:stride=2"]
     runs = infill(client, orders=orders, schedule=schedule).json()["runs"]
     assert [run["order"] for run in runs] == orders
     for run in runs:
-        [trajectory] = filler.fill(TEXT, run["order"], schedule=schedule)
+        [trajectory] = decoder.fill(TEXT, run["order"], schedule=schedule)
+        assert [run.pop(name) for name in ("bleu", "solved", "wrong")] == [None] * 3
         assert run == {name: getattr(trajectory, name) for name in run}
     assert runs[0]["canvas"] == ["w1", None, "w3", None, None, "w7"]
     assert runs[0]["positions"] == [1, 3, 4]
 
 
-def test_revisions_are_the_library_s(client: TestClient, filler: Filler) -> None:
+def test_revisions_are_the_library_s(client: TestClient, decoder: Decoder) -> None:
     [run] = infill(client, revision="mask-predict:3").json()["runs"]
-    [trajectory] = filler.fill(TEXT, "margin", revision="mask-predict:3")
+    [trajectory] = decoder.fill(TEXT, "margin", revision="mask-predict:3")
     assert (run["tokens"], run["steps"], run["signature"]) == (
         trajectory.tokens,
         trajectory.steps,
@@ -124,12 +128,11 @@ def test_a_block_causal_model_is_filled_in_its_blocks_by_default(tmp_path: Path)
         )
         [run] = infill(client, model="blocks", orders=["right-to-left"]).json()["runs"]
         assert "|schedule:blocks:2|" in run["signature"]
-    filler = anyorder.load(model, "cpu")
-    assert isinstance(filler, Filler)
-    served = ServedFiller("blocks", filler)
+    served = ServedModel("blocks", anyorder.load(model, device="cpu"))
     keys = {}
     for schedule in ("auto", "blocks:2", "one"):
-        [call] = served.calls(TEXT, Settings(["right-to-left"], schedule), 100)
+        query = DecodeQuery(model="blocks", text=TEXT, orders=["right-to-left"], schedule=schedule)
+        [call] = served.decode_calls(query, 100)
         keys[schedule] = call.batch_key
     assert keys["auto"] == keys["blocks:2"] != keys["one"]  # or one request would get what another one asked for
 
@@ -196,38 +199,39 @@ def test_a_token_is_chosen_by_hand(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("verb", "changes", "expected"),
     [
-        ("infill", {"text": "w1 w2"}, "text: has no mask, so there is nothing to fill"),
-        ("infill", {"text": " "}, "text: is empty, expected a text with masks"),
-        ("infill", {"text": "[MASK]" * 66}, "text: 66 tokens, the model has room for 62"),
-        ("infill", {"model": PUZZLES}, "model sudoku-4x4: expected a model that fills masks; it solves puzzles"),
-        ("infill", {"model": "small"}, "model small: expected a model that fills masks; it translates"),
-        ("infill", {"direction": "de-en"}, "direction: Extra inputs are not permitted"),
-        ("infill", {"orders": ["learned:/etc"]}, "unknown order 'learned:/etc'"),
-        ("infill", {"schedule": 63}, "schedule 63: expected at most 62 positions per step"),
-        ("translate", {"direction": "de-en"}, "model masked: expected a model that translates; it fills masks"),
-        ("solve", {"model": PUZZLES}, "text: 29 characters, expected the 16 cells of sudoku-4x4"),
+        ("decode", {"text": "w1 w2"}, "text: has no mask, so there is nothing to fill"),
+        ("decode", {"text": " "}, "text: is empty, expected a text"),
+        ("decode", {"text": "[MASK]" * 66}, "text: 66 tokens, the model has room for 62"),
+        ("decode", {"model": "small"}, "task is missing: small is for de-en, en-de"),
+        ("decode", {"model": "small", "task": "infill"}, "unknown task 'infill'"),
+        ("decode", {"task": "de-en"}, "unknown task 'de-en' (known: infill)"),
+        ("decode", {"length": 4}, "length is given, but this model does not translate"),
+        ("decode", {"length": "predicted"}, "length is given, but this model does not translate"),
+        ("decode", {"orders": ["learned:/etc"]}, "unknown order 'learned:/etc'"),
+        ("decode", {"schedule": 63}, "schedule 63: expected at most 62 positions per step"),
+        ("decode", {"model": PUZZLES}, "text: 29 characters, expected the 16 cells of sudoku-4x4"),
         (
-            "solve",
+            "decode",
             {"model": PUZZLES, "text": "5" * 16},
             "text: '5', expected the 16 cells of sudoku-4x4: 1 to 4, or 0 for an empty cell",
         ),
-        ("solve", {"model": PUZZLES, "text": "1" * 16}, "text: has no empty cell"),
-        ("solve", {"model": PUZZLES, "text": PUZZLE, "reference": PUZZLE}, "reference: has empty cells"),
+        ("decode", {"model": PUZZLES, "text": "1" * 16}, "text: has no empty cell"),
+        ("decode", {"model": PUZZLES, "text": PUZZLE, "reference": PUZZLE}, "reference: has empty cells"),
         (
-            "solve",
+            "decode",
             {"model": PUZZLES, "text": PUZZLE, "reference": "1"},
             "reference: 1 character, expected the 16 cells",
         ),
-        ("solve", {"text": PUZZLE}, "model masked: expected a model that solves puzzles; it fills masks"),
+        ("puzzle", {"orders": ..., "text": ..., "seed": 1}, "model masked: expected a model that solves puzzles"),
         ("puzzle", {"model": PUZZLES, "orders": ..., "text": ..., "seed": -1}, "seed: "),
         ("puzzle", {"model": PUZZLES, "orders": ..., "text": ..., "seed": 1 << 53}, "seed: "),
         ("puzzle", {"model": PUZZLES, "orders": ..., "text": ...}, "seed: Field required"),
-        ("step", {"orders": ..., "direction": "de-en"}, "direction is given, but this model does not translate"),
+        ("step", {"orders": ..., "task": "de-en"}, "unknown task 'de-en'"),
         ("step", {"orders": ..., "length": 4}, "length is given, but this model does not translate"),
         ("step", {"orders": ..., "filled": [{"position": 0}]}, "position 0 is already filled"),
         ("step", {"orders": ..., "filled": [{"position": 1, "token": "[SEP]"}]}, "token '[SEP]'"),
         ("step", {"orders": ..., "model": PUZZLES, "text": PUZZLE, "reference": "1"}, "reference: 1 character, "),
-        ("step", {"orders": ..., "model": "small"}, "direction is missing: this model translates"),
+        ("step", {"orders": ..., "model": "small"}, "task is missing: small is for de-en, en-de"),
     ],
 )
 def test_wrong_queries(client: TestClient, verb: str, changes: dict[str, object], expected: str) -> None:
@@ -240,3 +244,39 @@ def test_wrong_queries(client: TestClient, verb: str, changes: dict[str, object]
 def test_two_models_of_one_name_are_refused(masked_folder: Path) -> None:
     with pytest.raises(InputError, match="two models are called 'masked'"):
         create_app([str(masked_folder), f"hf:{masked_folder}"], device="cpu")
+
+
+class Rotations(anyorder.PuzzleTask):
+    """A row of three letters, each once: a task as a user would write it."""
+
+    symbols, columns, rows = ("A", "B", "C"), 3, 1
+
+    def generate(self, count: int, seed: int) -> Examples:
+        solutions = 1 + (np.arange(3) + np.arange(seed, seed + count)[:, None]) % 3
+        return Examples(np.where(np.arange(3) == 0, solutions, 0), solutions)
+
+    def is_solved(self, puzzles: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        return ((puzzles == 0) | (puzzles == answers)).all(1) & (np.sort(answers) == [1, 2, 3]).all(1)
+
+
+def test_a_user_s_own_task_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registering it is enough: as grids, with its own puzzles, answers judged, filled by hand, and in the report."""
+    monkeypatch.setitem(TASKS, "rotations", Rotations)
+    task = make_task("rotations")
+    save_encoder(new_encoder(task, EncoderConfig(16, 1, 1), seed=1), task, tmp_path / "mine")
+    with TestClient(create_app([str(tmp_path / "mine")], device="cpu"), base_url="http://localhost:8600") as client:
+        [info] = client.get("/api/models").json()["models"]
+        assert (info["kind"], list(info["orders"])) == ("puzzle", ["rotations"])
+        assert info["grid"] == {"columns": 3, "rows": 1, "box": 0, "symbols": ["A", "B", "C"]}
+        puzzle = post(client, "puzzle", model="mine", seed=1).json()
+        assert puzzle == {"text": "B00", "reference": "BCA"}
+        for run in post(client, "decode", model="mine", orders=["margin", "uniform"], **puzzle).json()["runs"]:
+            answer = run["text"]
+            assert (answer[0], len(answer)) == ("B", 3)
+            assert run["solved"] == (answer == "BCA" or answer == "BAC")
+        filled = [{"position": 1, "token": "A"}, {"position": 2, "token": "C"}]
+        state = fill(client, "mine", "B00", filled=filled).json()
+        assert (state["text"], state["solved"], state["wrong"]) == ("BAC", True, None)
+    grid = pack_grid({"margin": anyorder.load(tmp_path / "mine", device="cpu").solve(["B00", "0A0"])})
+    assert grid is not None
+    assert (grid["columns"], grid["rows"], len(grid["solved"][0])) == (3, 1, 2)

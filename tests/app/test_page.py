@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("fastapi", reason="the explorer needs the extra 'app'")
 pytest.importorskip("uvicorn", reason="the explorer needs the extra 'app'")
 
-from anyorder.app.auth import AccessToken
+from anyorder.app.security import AccessToken
 from anyorder.app.server import create_app
+from anyorder.decoder import load
 from anyorder.evaluation.bleu import sentence_bleu
-from anyorder.translator import load
 from tests.app.servers import serving
 from tests.conftest import open_tab
 
@@ -105,7 +105,7 @@ def test_type_translate_play_and_step_by_keyboard(tab: Any, folder: Path) -> Non
     tab.locator("output.count", has_text="6 / 6").wait_for()
     assert counts(tab) == [6, 6]
     for i, order in enumerate(["learned", "margin"]):
-        [trajectory] = load(folder, "cpu").translate([TEXT], "de-en", order, length="fixed:6")
+        [trajectory] = load(folder, device="cpu").translate([TEXT], "de-en", order, length="fixed:6")
         view = tab.locator(".views .fill").nth(i)
         assert view.locator(".step").all_text_contents() == [str(step) for step in trajectory.steps]
         assert view.locator(".fill-text").text_content() == trajectory.text
@@ -226,7 +226,7 @@ def test_a_link_brings_everything_back(tab: Any, chromium: Any, origin: str) -> 
         assert other.get_by_label("Number of subwords").input_value() == "7"
         assert other.url == link
         # A link with an order that has options, and a model that this server does not have.
-        other.goto(f"{origin}/#text=Ein+Hund&model=none&direction=de-en&order=outer-in:stride%3D2&length=4")
+        other.goto(f"{origin}/#text=Ein+Hund&model=none&task=de-en&order=outer-in:stride%3D2&length=4")
         other.locator(".error", has_text="This server has no model none; small is used.").wait_for()
         assert other.locator(".views h3").all_text_contents() == ["outer-in:stride=2"]
 
@@ -235,7 +235,7 @@ def test_a_long_sentence_from_a_link_is_seen_whole(chromium: Any, origin: str) -
     whole = "() => { const box = document.querySelector('textarea'); return box.scrollHeight <= box.clientHeight; }"
     with open_tab(chromium, origin) as tab:
         tab.set_viewport_size({"width": 700, "height": 900})
-        tab.goto(f"{origin}/#text={'Ein+Hund+und+noch+' * 7}ein+Hund&model=small&direction=de-en")
+        tab.goto(f"{origin}/#text={'Ein+Hund+und+noch+' * 7}ein+Hund&model=small&task=de-en")
         tab.reload()
         tab.get_by_label("Sentence").wait_for()
         tab.wait_for_function(whole)
@@ -283,7 +283,7 @@ def test_stride_schedule_and_reference(tab: Any, folder: Path) -> None:
     tab.locator("h1").click()
     tab.keyboard.press("End")
     for i, order in enumerate(["outer-in:stride=2", "margin"]):
-        [trajectory] = load(folder, "cpu").translate(TEXT, "de-en", order, schedule=2, length="fixed:7")
+        [trajectory] = load(folder, device="cpu").translate(TEXT, "de-en", order, schedule=2, length="fixed:7")
         view = tab.locator(".views .fill").nth(i)
         assert view.locator(".token .step").all_text_contents() == [str(step) for step in trajectory.steps]
         bleu = sentence_bleu(trajectory.text, "The dog sees the house.")
@@ -348,7 +348,7 @@ def test_any_schedule_and_a_revision(tab: Any, folder: Path) -> None:
     assert schedule.input_value() == "steps:1"
     assert tab.locator("#schedule-note").text_content() == "as mask-predict:4 was published"
     translate(tab, "Ein Hund und das Haus.", 6, ("margin",))
-    [trajectory] = load(folder, "cpu").translate(
+    [trajectory] = load(folder, device="cpu").translate(
         "Ein Hund und das Haus.", "de-en", "margin", revision="mask-predict:4", length="fixed:6"
     )
     assert trajectory.writes is not None
@@ -372,7 +372,7 @@ def test_any_schedule_and_a_revision(tab: Any, folder: Path) -> None:
     assert schedule.input_value() == "one"
     tab.get_by_label("Revision", exact=True).select_option("other")
     tab.keyboard.type("refine:2")
-    with tab.expect_request("**/api/translate") as sent:
+    with tab.expect_request("**/api/decode") as sent:
         tab.keyboard.press("Control+Enter")
     assert (sent.value.post_data_json["schedule"], sent.value.post_data_json["revision"]) == ("steps:1", "refine:2")
     wait_for_results(tab)
@@ -435,9 +435,9 @@ def test_the_word_is_chosen_by_hand_too(tab: Any, chromium: Any, origin: str) ->
 
 
 def test_old_links_and_links_with_every_field(chromium: Any, origin: str) -> None:
-    old = "text=Ein+Hund&model=small&direction=de-en&length=predicted&order=margin&size=5&filled=3.1&advice=margin"
+    old = "text=Ein+Hund&model=small&task=de-en&length=predicted&order=margin&size=5&filled=3.1&advice=margin"
     new = (
-        "text=Ein+Hund&model=small&direction=de-en&length=6&schedule=threshold%3A0.3&reference=A+dog"
+        "text=Ein+Hund&model=small&task=de-en&length=6&schedule=threshold%3A0.3&reference=A+dog"
         "&order=outer-in%3Astride%3D3&order=margin&size=5&filled=3.1&token=1%3Adog&advice=margin"
     )
     with open_tab(chromium, origin) as tab:
@@ -461,7 +461,7 @@ def test_markup_stays_text(tab: Any) -> None:
     assert tab.locator(".source").text_content() == text
     assert tab.locator("img, main script").count() == 0
     assert tab.title() == "anyorder explore"
-    tab.evaluate("location.hash = 'text=Hund&model=small&direction=de-en&order=margin:<img src=x>'")  # anyone's link
+    tab.evaluate("location.hash = 'text=Hund&model=small&task=de-en&order=margin:<img src=x>'")  # anyone's link
     tab.locator(".error:not(:empty)").wait_for()
     assert "margin:<img src=x>" in tab.locator(".boxes .check").all_text_contents()
     assert tab.locator("img").count() == 0
@@ -522,7 +522,7 @@ def test_a_link_with_a_token(chromium: Any, folder: Path) -> None:
         origin = f"http://127.0.0.1:{port}"
         with open_tab(chromium, origin) as tab:
             tab.set_default_timeout(10_000)
-            tab.goto(f"{origin}/?token={token.text}#text=Ein+Hund&model=small&direction=de-en&length=6&order=margin")
+            tab.goto(f"{origin}/?token={token.text}#text=Ein+Hund&model=small&task=de-en&length=6&order=margin")
             wait_for_results(tab)
             assert tab.url.startswith(f"{origin}/#text=Ein+Hund")
             tab.reload()

@@ -46,7 +46,7 @@ def open_link(tab: Any, origin: str, link: str) -> None:
 def test_masks_are_filled_in_several_orders_side_by_side(tab: Any, origin: str, masked_folder: Path) -> None:
     tab.goto(origin)
     wait_for_results(tab)
-    with tab.expect_response("**/api/infill"):
+    with tab.expect_response("**/api/decode"):
         tab.get_by_label("Model").select_option(MASKED)  # an example of its own is filled at once
     assert "[MASK]" in tab.get_by_label("Text", exact=True).input_value()
     for label in ("Direction", "Reference", "Length"):
@@ -60,7 +60,7 @@ def test_masks_are_filled_in_several_orders_side_by_side(tab: Any, origin: str, 
     with tab.expect_response("**/api/step"):
         tab.get_by_role("button", name="Fill in").click()
     wait_for_results(tab)
-    filler = anyorder.load(masked_folder, "cpu")
+    filler = anyorder.load(masked_folder, device="cpu")
     for i, order in enumerate(["learned", "margin", "right-to-left"]):
         [trajectory] = filler.fill(TEXT, order)
         view = tab.locator(".views .fill").nth(i)
@@ -94,7 +94,7 @@ def test_masks_are_filled_by_hand(tab: Any, origin: str) -> None:
     tab.locator(".views h3", has_text="by hand").wait_for()
     assert counts(tab) == [3, 3, 3]
     assert tab.locator(".views .fill-text").nth(2).text_content().split()[4] == "w12"
-    assert "direction" not in link_parameters(tab)
+    assert "task" not in link_parameters(tab)
     before, look = tab.url, "() => [...document.querySelectorAll('.token .word')].map((e) => e.textContent)"
     words = tab.evaluate(look)
     tab.reload()
@@ -109,7 +109,7 @@ def test_a_sudoku_fills_up_in_three_orders_side_by_side(tab: Any, origin: str) -
     boxes = [views.nth(i).bounding_box() for i in range(3)]
     assert boxes[0]["y"] == boxes[1]["y"] == boxes[2]["y"]
     assert boxes[0]["x"] < boxes[1]["x"] < boxes[2]["x"]
-    filler = anyorder.load(PUZZLES, "cpu")
+    filler = anyorder.load(PUZZLES, device="cpu")
     for i, order in enumerate(ORDERS):
         [answer] = filler.fill(PUZZLE.replace("0", "[MASK]"), order)
         wrong = [str(cell) for cell in range(16) if answer.text[cell] != SOLUTION[cell]]
@@ -145,7 +145,7 @@ def test_a_sudoku_fills_up_in_three_orders_side_by_side(tab: Any, origin: str) -
 def test_another_puzzle_and_a_digit_by_hand(tab: Any, origin: str) -> None:
     tab.goto(f"{origin}/#{LINK}")
     wait_for_results(tab)
-    with tab.expect_response("**/api/puzzle"), tab.expect_response("**/api/solve"):
+    with tab.expect_response("**/api/puzzle"), tab.expect_response("**/api/decode"):
         tab.get_by_role("button", name="Another puzzle").click()
     wait_for_results(tab)
     text, solution = tab.get_by_label("Puzzle").input_value(), tab.get_by_label("Solution").input_value()

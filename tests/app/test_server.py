@@ -20,9 +20,10 @@ import pytest
 pytest.importorskip("fastapi", reason="the explorer needs the extra 'app'")
 pytest.importorskip("uvicorn", reason="the explorer needs the extra 'app'")
 
-from anyorder.app.server import create_app
+from anyorder.app.limits import Limits
+from anyorder.app.server import SPARE_CONNECTIONS, create_app, make_server
 from anyorder.cli import main
-from anyorder.translator import Translator, load
+from anyorder.decoder import Decoder, load
 from tests.app.servers import serving
 from tests.conftest import toy_pairs
 from tests.processes import Fork, wait_until
@@ -44,7 +45,7 @@ class Server:
             connection.close()
 
     def post(self, path: str, **query: object) -> tuple[int, Any]:
-        return self.request("POST", path, json.dumps({"model": "small", "direction": "de-en", **query}).encode())
+        return self.request("POST", path, json.dumps({"model": "small", "task": "de-en", **query}).encode())
 
 
 class Process(Server):
@@ -84,20 +85,20 @@ def server(folder: Path) -> Iterator[Process]:
 def test_two_hundred_at_once(server: Process, folder: Path) -> None:
     """Every client gets its own translation, and the memory is bounded."""
     orders = ["margin", "left-to-right"]
-    server.post("/api/translate", text=TEXTS[0], orders=orders, length=7)
+    server.post("/api/decode", text=TEXTS[0], orders=orders, length=7)
     before = server.memory
 
     def request(i: int) -> tuple[int, Any]:
         if i % 10 == 0:
             return server.post("/api/step", text=TEXTS[i], length=5, filled=[{"position": 2}], order="margin")
-        return server.post("/api/translate", text=TEXTS[i], orders=orders, length=7)
+        return server.post("/api/decode", text=TEXTS[i], orders=orders, length=7)
 
     with ThreadPoolExecutor(200) as pool:
         responses = list(pool.map(request, range(200)))
     assert [status for status, _ in responses] == [200] * 200
-    translator = load(folder, "cpu")
+    decoder = load(folder, device="cpu")
     for column, order in enumerate(orders):
-        expected = [trajectory.text for trajectory in translator.translate(TEXTS, "de-en", order, length="fixed:7")]
+        expected = [trajectory.text for trajectory in decoder.translate(TEXTS, "de-en", order, length="fixed:7")]
         for i, (_, body) in enumerate(responses):
             if i % 10:
                 assert body["runs"][column]["text"] == expected[i]
@@ -106,9 +107,9 @@ def test_two_hundred_at_once(server: Process, folder: Path) -> None:
 
 
 def test_wrong_input_on_the_wire(server: Server) -> None:
-    assert server.request("POST", "/api/translate", b"{")[0] == 400
+    assert server.request("POST", "/api/decode", b"{")[0] == 400
     for size in (17_000, 500_000):
-        status, body = server.request("POST", "/api/translate", b" " * size)
+        status, body = server.request("POST", "/api/decode", b" " * size)
         assert status == 413
         assert body == {"error": "the request is too large: its body may have 16384 bytes"}
     status, body = server.request("GET", "/api/models", Host="evil.example")
@@ -119,28 +120,73 @@ def test_wrong_input_on_the_wire(server: Server) -> None:
 
 def test_a_false_content_length_is_refused_unread(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
-        connection.sendall(b"POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n{")
+        connection.sendall(b"POST /api/decode HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048577\r\n\r\n{")
+        assert read_to_end(connection).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_body_without_end_is_read_up_to_a_limit(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(b"POST /api/decode HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.sendall((b"4000\r\n" + b" " * 0x4000 + b"\r\n") * 65)
         assert connection.recv(4096).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_request_without_a_host_is_refused(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(b"GET /api/models HTTP/1.0\r\n\r\n")
+        response = read_to_end(connection)
+    assert response.startswith(b"HTTP/1.1 400 ")
+    assert b"(Host header)" in response
+
+
+@pytest.fixture(scope="module")
+def impatient(folder: Path) -> Iterator[int]:
+    """The port of a server that waits only a moment for a body."""
+    with serving(create_app([str(folder)], device="cpu", limits=Limits(body_timeout=0.2))) as port:
+        yield port
+
+
+@pytest.mark.parametrize("start", [b"Content-Length: 90\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n5\r\n{"])
+def test_a_body_that_does_not_end(impatient: int, start: bytes) -> None:
+    head = b"POST /api/step HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", impatient), timeout=10) as connection:
+        connection.sendall(head + start)
+        response = read_to_end(connection)
+    assert response.startswith(b"HTTP/1.1 408 ")
+    assert response.endswith(b'{"error":"the body did not arrive within 0.2 seconds"}')
+
+
+def read_to_end(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_uvicorn_s_limits(folder: Path, impatient: int) -> None:
+    config = make_server(create_app([str(folder)], device="cpu"), Limits(queue=40)).config
+    assert config.limit_concurrency == 40 + SPARE_CONNECTIONS  # the queue refuses first
+    for head in (b"\x16\x03\x01 nonsense\r\n\r\n", b"GET /" + b"a" * 20_000):
+        with socket.create_connection(("127.0.0.1", impatient), timeout=10) as connection:
+            connection.sendall(head)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 400 ")
 
 
 def test_disconnected_clients_are_dropped_from_the_queue(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, release, decoded = threading.Event(), threading.Event(), []
-    decode = Translator.decode
+    decode = Decoder.decode
 
-    def slow(self: Translator, sentences: Any, *rest: Any) -> Any:
+    def slow(self: Decoder, sentences: Any, *rest: Any) -> Any:
         started.set()
         release.wait(10)
         decoded.extend(sentence.text for sentence in sentences)
         return decode(self, sentences, *rest)
 
-    monkeypatch.setattr(Translator, "decode", slow)
+    monkeypatch.setattr(Decoder, "decode", slow)
     with serving(create_app([str(folder)], device="cpu")) as port:
         server = Server(port)
-        query = {"model": "small", "direction": "de-en", "orders": ["margin"], "length": 7}
+        query = {"model": "small", "task": "de-en", "orders": ["margin"], "length": 7}
         connections = []
         for text in TEXTS[:20]:
             body = json.dumps({**query, "text": text}).encode()
-            head = "POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            head = "POST /api/decode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             connections.append(socket.create_connection(("127.0.0.1", server.port)))
             connections[-1].sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             assert started.wait(10)
@@ -149,7 +195,7 @@ def test_disconnected_clients_are_dropped_from_the_queue(folder: Path, monkeypat
             connection.close()
         time.sleep(0.3)
         release.set()
-        assert server.post("/api/translate", text=TEXTS[20], orders=["margin"], length=7)[0] == 200
+        assert server.post("/api/decode", text=TEXTS[20], orders=["margin"], length=7)[0] == 200
     assert decoded == [TEXTS[0], TEXTS[20]]
 
 
@@ -184,3 +230,5 @@ def test_a_port_in_use(server: Server, capsys: pytest.CaptureFixture[str]) -> No
     assert error.count("\n") == 1
     assert main(["explore", "--host", "no.such.host.invalid"]) == 2
     assert "--host no.such.host.invalid: no such host" in capsys.readouterr().err
+    assert main(["explore", "--host", "a\u2028b"]) == 2
+    assert "is not the name of a host" in capsys.readouterr().err

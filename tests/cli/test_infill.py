@@ -84,7 +84,7 @@ def test_generate(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["infill", "--model", "de-en", "[MASK]"], "is a translation model, which is for translate"),
         (
             ["translate", "--model", "hf:{bert}", "--direction", "de-en", "w1"],
-            "hf:{bert}: is a masked language model, which does not translate; it is for infill and generate",
+            "BertForMaskedLM: is a masked language model, which does not translate; it is for infill and generate",
         ),
         (["infill", "--model", "{bert}/none", "[MASK]"], "{bert}/none: no such folder"),
         (["generate", "--model", "{bert}", "--length", "99", "w1"], "--length 99: expected a number of at least 1"),

@@ -60,9 +60,9 @@ OPTIONS = {
     "infill": ("seed", "batch_tokens", "temperature", "top_p"),
     "generate": ("seed", "batch_tokens", "temperature", "top_p", "length"),
     "puzzles": ("count", "seed"),
-    "evaluate": ("seed", "batch_tokens", "limit", "samples", "length_penalty", "temperature", "top_p"),
+    "evaluate": ("seed", "batch_tokens", "limit", "samples", "length_penalty", "temperature", "top_p", "mask_share"),
     "analyze": ("samples", "null_samples", "seed"),
-    "explore": ("port", "threads", "queue", "client_connections"),
+    "explore": ("port", "threads", "queue"),
     "reproduce": ("seeds", "steps", "baseline", "sentences", "samples", "batch_tokens", "train_steps"),
 }
 

@@ -19,7 +19,7 @@ def test_a_table(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main([*command, "--dry-run"]) == 0
     listed = capsys.readouterr().out
     assert "missing  decode de-en dev ≤30, gold, margin" in listed
-    assert "0 of 2 jobs are done; 2 are missing, 2 of them without an estimate" in listed
+    assert "0 of 2 jobs are done; 2 are missing" in listed
     assert not (tmp_path / "out").exists()
     assert main(command) == 0
     captured = capsys.readouterr()
@@ -55,6 +55,8 @@ def test_a_table(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--scale", "paper", "--datasets.fr-en", "x"], "unknown pair of languages 'fr-en'"),
         (["--so-far"], "--so-far table2: no column is finished yet; each needs at least left-to-right"),
         (["--so-far", "--scale", "paper"], "--so-far has nothing to show yet: the model for de-en is not trained"),
+        (["--part", "3/2"], "--part '3/2': expected a part such as 1/4, which is the first of four"),
+        (["--part", "two"], "--part 'two': expected a part"),
         (["--name", "a/b"], "--name 'a/b': is not a plain name"),
         (["--scale", "paper", "--direction", "fr-en"], "unknown direction 'fr-en'"),
     ],

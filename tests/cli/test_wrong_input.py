@@ -1,69 +1,96 @@
 """Wrong numbers, damaged files and places that cannot be written: one line, exit code 2, nothing left behind."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from anyorder.cli import main
 from anyorder.data.store import Store
-from anyorder.data.vocabulary import Vocabulary
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.training.batches import weights_by_corpus
-from tests.conftest import run_cli, tiny, toy_pairs, write_pairs
+from tests.cli.conftest import Refused, run
+from tests.conftest import toy_pairs, write_pairs
 
 SMALL = [
     "--transformer.hidden-size",
-    32,
+    "32",
     "--transformer.num-layers",
-    1,
+    "1",
     "--transformer.num-heads",
-    2,
+    "2",
     "--transformer.max-positions",
-    64,
+    "64",
     "--run.device",
     "cpu",
+    "--run.batch-tokens",
+    "500",
+    "--run.warmup",
+    "2",
 ]
-SMALL += ["--run.batch-tokens", 500, "--run.warmup", 2]
 STEPS = ["--run.steps", 2]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, vocabulary: Vocabulary) -> Path:
-    """A model and a small test set."""
-    folder = tmp_path_factory.mktemp("wrong")
-    tiny(vocabulary).save_pretrained(folder / "model")
-    write_pairs(folder, "test", toy_pairs(5, seed=5))
-    write_pairs(folder, "blank", [(" ", " ")] * 3)
+def wrong_files(folder: Path) -> Path:
+    """Files and a model that cannot be used, beside those that can."""
+    for name, german, english in (
+        ("short", "", "one line\n"),
+        ("empty", "", ""),
+        ("long", "Hund\n" + "Hund " * 90 + "\n", "dog\ndog\n"),
+        ("uneven", "a\n" * 3, "a\n" * 2),
+    ):
+        (folder / f"{name}.de").write_text(german)
+        (folder / f"{name}.en").write_text(english)
+    (folder / "latin.de").write_bytes("schön\n".encode("latin-1"))
+    (folder / "latin.en").write_text("nice\n")
+    shutil.copytree(folder / "model", folder / "broken")
+    (folder / "broken" / "model.safetensors").write_bytes(b"\x08\x00\x00\x00")
     return folder
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """Where everything is written; it must be empty afterwards."""
-    (tmp_path / "place").mkdir()
-    return tmp_path / "place"
-
-
-def run(*arguments: object) -> int:
-    return main([str(argument) for argument in arguments])
-
-
-def refused(capsys: pytest.CaptureFixture[str], place: Path, expected: str, *arguments: object) -> None:
-    capsys.readouterr()
-    assert run(*arguments) == 2
-    error = capsys.readouterr().err
-    assert expected in error
-    assert "unrecognized" not in error
-    assert error.count("\n") == 1
-    assert list(place.iterdir()) == []
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("prepare --languages de,en --out {place}/out --train {folder}/uneven.% --workers 1", "uneven.de has 3 lines but"),
+        ("prepare --languages de,en --out {place}/out --train {folder}/latin.% --workers 1", "latin.de, line 1: invalid UTF-8"),
+        ("prepare --languages de,en --out {place}/out --train {folder}/empty.% --workers 1", "'train' is empty"),
+        ("prepare --languages de,en --out {place}/out --workers 1", "nothing to prepare"),
+        ("prepare --languages de,en --out {place}/out --train {folder}/no.% --workers 1", "no.de: no such file"),
+        ("prepare --languages de,en --out {place}/out --train file.de --workers 1", "with % for the language"),
+        ("prepare --languages de,english --out {place}/out --train x.% --workers 1", "unknown language 'english': did you mean 'en'"),
+        ("prepare --languages de,de --out {place}/out --train x.% --workers 1", "names a language twice"),
+        ("prepare --languages de,en --out {place}/out --train {folder}/test.% --vocabulary 20 --workers 1", "is too small"),
+        ("translate {model} --order margn {folder}/test.de --json {place}/out", "unknown order 'margn': did you mean 'margin'"),
+        ("translate --model {folder}/model --direction de-fr hallo --json {place}/out", "unknown direction 'de-fr'"),
+        ("translate {model} --strict {folder}/long.de --json {place}/out", "long.de, line 2:"),
+        ("translate {model} --strict {folder}/latin.de --json {place}/out", "latin.de, line 1: invalid UTF-8"),
+        ("translate --model {folder}/broken --direction de-en hallo --json {place}/out", "damaged, it does not match"),
+        ("translate --model de-eng --direction de-en hallo --json {place}/out", "unknown model 'de-eng'"),
+        ("translate {model} missing.txt --json {place}/out", "missing.txt: no such file"),
+        ("translate {model} --length gold hallo --json {place}/out", "--length gold and --reference FILE go together"),
+        ("translate {model} --schedule zero hallo --json {place}/out", "unknown schedule 'zero'"),
+        ("evaluate {model} --source {folder}/test.de --reference {folder}/short.en --json {place}/out", "test.de has 9 lines but"),
+        ("evaluate {model} --source {folder}/test.de --json {place}/out", "--source and --reference go together"),
+        ("evaluate {model} --json {place}/out", "comes without a sample"),
+        ("evaluate {model} {test} --max-length thirty --json {place}/out", "--max-length 'thirty'"),
+        ("evaluate {model} {test} --table {folder}/table.doc --json {place}/out", "expected a name that ends in .tex or .md"),
+        ("evaluate {model} {test} --max-length 1 --json {place}/out", "no pair has at most 1"),
+        ("evaluate {model} {test} --orders margin --against l2r --json {place}/out", "--against 'l2r': is not one of the systems (margin)"),
+        ("train --data {folder} --out {place}/out --run.steps 1", "not a prepared store"),
+        ("train --data {folder} --out {place}/out", "say how long to train"),
+        ("train --data {folder} --out {place}/out --transformer.hidden-size wide", "--transformer.hidden-size: expected int"),
+        ("train --data {folder} --out {place}/out --run.steps 1 --transformer.hidden-size 30", "30 is not a multiple of 8 heads"),
+        ("train --data {folder} --out {place}/out --run.stops 1", "unrecognized arguments: --run.stops 1"),
+        ("trane", "unknown verb 'trane': did you mean 'train'"),
+    ],
+)  # fmt: skip
+def test_wrong_commands(refused: Refused, wrong_files: Path, place: Path, command: str, expected: str) -> None:
+    model = "--model {folder}/model --direction de-en --device cpu"
+    test = "--source {folder}/test.de --reference {folder}/test.en"
+    filled = command.replace("{model}", model).replace("{test}", test)
+    refused(expected, *filled.format(folder=wrong_files, place=place).split())
 
 
 @pytest.mark.parametrize(
@@ -110,10 +137,8 @@ def refused(capsys: pytest.CaptureFixture[str], place: Path, expected: str, *arg
         ([*STEPS, "--transformer", "3"], "--transformer: is a group of options, give them one by one"),
     ],
 )
-def test_training_settings(
-    store: Store, place: Path, options: list[object], expected: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    refused(capsys, place, expected, "train", "--data", store.path, "--out", place / "run", *SMALL, *options)
+def test_training_settings(refused: Refused, store: Store, place: Path, options: list[object], expected: str) -> None:
+    refused(expected, "train", "--data", store.path, "--out", place / "run", *SMALL, *options)
 
 
 @pytest.mark.parametrize(
@@ -130,10 +155,10 @@ def test_training_settings(
     ],
 )
 def test_pretraining_settings(
-    store: Store, place: Path, options: list[object], expected: str, capsys: pytest.CaptureFixture[str]
+    refused: Refused, store: Store, place: Path, options: list[object], expected: str
 ) -> None:
     arguments = ["pretrain", "--data", store.path, "--out", place / "run", *SMALL, *STEPS]
-    refused(capsys, place, expected, *arguments, *options)
+    refused(expected, *arguments, *options)
 
 
 def test_one_corpus_of_several_may_have_weight_zero() -> None:
@@ -158,13 +183,11 @@ def test_one_corpus_of_several_may_have_weight_zero() -> None:
         (["--source", "{folder}/blank.de", "--reference", "{folder}/blank.en"], "no pair has text on both sides"),
     ],
 )
-def test_evaluation_settings(
-    folder: Path, place: Path, options: list[object], expected: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluation_settings(refused: Refused, folder: Path, place: Path, options: list[object], expected: str) -> None:
     test = ["--source", folder / "test.de", "--reference", folder / "test.en"]
     options = [str(option).format(place=place, folder=folder) for option in options]
     common = ["--model", folder / "model", "--direction", "de-en", "--device", "cpu", *test, "--orders", "margin"]
-    refused(capsys, place, expected, "evaluate", *common, *options)
+    refused(expected, "evaluate", *common, *options)
 
 
 @pytest.mark.parametrize(
@@ -184,18 +207,18 @@ def test_evaluation_settings(
         (["--model", "{folder}/no-lengths", "--length", "table:2", "Hund"], "table of lengths is empty for de-en"),
         (
             ["--model", "{folder}/bad-lengths", "--length", "table:2", "Hund"],
-            "lengths.json: de-en.one: expected a source length",
+            'lengths.json: de-en: {{"one": 2}}, key: expected a whole number',
         ),
         (["--model", "{folder}/lengths-folder", "Hund"], "lengths.json: cannot be read (Is a directory)"),
     ],
 )
 def test_translation_settings(
-    folder: Path, place: Path, options: list[object], expected: str, capsys: pytest.CaptureFixture[str]
+    refused: Refused, folder: Path, place: Path, options: list[object], expected: str
 ) -> None:
     _damaged_models(folder)
     filled = [str(option).format(place=place, folder=folder) for option in options]
     common = ["--model", folder / "model", "--direction", "de-en", "--device", "cpu"]
-    refused(capsys, place, expected.format(folder=folder), "translate", *common, *filled)
+    refused(expected.format(folder=folder), "translate", *common, *filled)
 
 
 def _damaged_models(folder: Path) -> None:
@@ -243,10 +266,10 @@ def _damaged_models(folder: Path) -> None:
     ],
 )
 def test_preparation_settings(
-    folder: Path, place: Path, options: list[object], expected: str, capsys: pytest.CaptureFixture[str]
+    refused: Refused, folder: Path, place: Path, options: list[object], expected: str
 ) -> None:
     common = ["--languages", "de,en", "--out", place / "store", "--train", f"{folder}/test.%", "--workers", 1]
-    refused(capsys, place, expected, "prepare", *common, "--vocabulary", 100, *options)
+    refused(expected, "prepare", *common, "--vocabulary", 100, *options)
 
 
 @pytest.mark.parametrize(
@@ -265,9 +288,9 @@ def test_preparation_settings(
         (b"languages: de,en\nfilters: {max_ratio: ~}\n", "--filters.max-ratio null: expected a value"),
     ],
 )
-def test_recipes(tmp_path: Path, place: Path, recipe: bytes, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recipes(refused: Refused, tmp_path: Path, place: Path, recipe: bytes, expected: str) -> None:
     (tmp_path / "recipe.yaml").write_bytes(recipe)
-    refused(capsys, place, expected, "prepare", "--config", tmp_path / "recipe.yaml", "--out", place / "store")
+    refused(expected, "prepare", "--config", tmp_path / "recipe.yaml", "--out", place / "store")
 
 
 def test_a_bundled_model_lends_its_vocabulary(folder: Path, tmp_path: Path) -> None:
@@ -288,7 +311,7 @@ def _altered(store: Store, folder: Path, **manifest: object) -> Path:
     return folder
 
 
-def test_damaged_stores(store: Store, tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_stores(refused: Refused, store: Store, tmp_path: Path, place: Path) -> None:
     ids = _altered(store, tmp_path / "ids")
     content = bytearray((ids / "train.en.ids.bin").read_bytes())
     content[-2:] = b"\xff\xff"
@@ -302,15 +325,15 @@ def test_damaged_stores(store: Store, tmp_path: Path, place: Path, capsys: pytes
         (tokenizer, "wrong vocabulary: tokenizer.json is"),
         (
             _altered(store, tmp_path / "dtype", dtype="float7"),
-            "manifest.json: dtype: 'float7', expected uint16 or uint32",
+            "manifest.json: dtype: \"float7\", expected 'uint16' or 'uint32'",
         ),
         (_altered(store, tmp_path / "none", vocabulary=None), "manifest.json: vocabulary: null, expected an object"),
     ):
         for verb in ("train", "pretrain"):
-            refused(capsys, place, expected, verb, "--data", damaged, "--out", place / "run", *SMALL, *STEPS)
+            refused(expected, verb, "--data", damaged, "--out", place / "run", *SMALL, *STEPS)
 
 
-def test_places_for_a_run(store: Store, tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_places_for_a_run(refused: Refused, store: Store, tmp_path: Path, place: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
@@ -322,11 +345,11 @@ def test_places_for_a_run(store: Store, tmp_path: Path, place: Path, capsys: pyt
         (store.path, ["--resume"], "is not the folder of a run"),
         (tmp_path / "other", ["--resume"], "is not the folder of a run"),
     ):
-        refused(capsys, place, expected, "train", "--data", store.path, "--out", out, *SMALL, *STEPS, *more)
+        refused(expected, "train", "--data", store.path, "--out", out, *SMALL, *STEPS, *more)
 
 
 def test_a_tracker_that_does_not_start(
-    store: Store, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    refused: Refused, store: Store, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("No API key configured.\nUse `wandb login` to log in.")
@@ -334,9 +357,9 @@ def test_a_tracker_that_does_not_start(
     monkeypatch.setattr("accelerate.Accelerator.init_trackers", fail)
     train = ["train", "--data", store.path, "--out", place / "run", *SMALL, *STEPS]
     expected = "--run.track tensorboard: cannot be started (No API key configured.)"
-    refused(capsys, place, expected, *train, "--run.track", "tensorboard")
+    refused(expected, *train, "--run.track", "tensorboard")
     monkeypatch.setattr("anyorder.training.config.find_spec", lambda name: None)
-    refused(capsys, place, "--run.track wandb: needs wandb", *train, "--run.track", "wandb")
+    refused("--run.track wandb: needs wandb", *train, "--run.track", "wandb")
 
 
 def test_resuming_with_other_settings(
@@ -362,132 +385,12 @@ def test_resuming_with_other_settings(
     assert "changed" not in capsys.readouterr().err
 
 
-def test_output_that_nobody_takes(folder: Path) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "anyorder", "orders"]
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
-    assert done.returncode == 2
-    assert done.stderr == "anyorder orders: No space left on device\n"
-    shell = f"set -o pipefail; {sys.executable} -m anyorder orders | true"
-    gone = subprocess.run(["bash", "-c", shell], stderr=subprocess.PIPE, text=True, env=environment, check=False)
-    assert (gone.returncode, gone.stderr) == (141, "")
-
-
-def _command(*arguments: str, before: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command in a shell, with redirections that Python cannot express."""
-    line = " ".join([f"{sys.executable} -m anyorder", *arguments])
-    variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.run(["bash", "-c", before + line], capture_output=True, text=True, env=variables, check=False)
-
-
-def test_arguments_in_another_encoding(folder: Path) -> None:
-    common = ["translate", "--model", str(folder / "model"), "--direction", "de-en", "--device", "cpu"]
-    latin = _command(*common, r"$'Die T\xfcr'")
-    assert (latin.returncode, latin.stderr) == (2, "anyorder translate: 'Die T\\xfcr' is not valid UTF-8\n")
-    posix = _command(*common, "'Die Tür'", LC_ALL="POSIX", PYTHONUTF8="0")
-    assert posix.returncode == 2
-    assert posix.stderr.startswith("anyorder translate: 'Die T\\xfcr' cannot be read in this locale's encoding, ascii;")
-    assert posix.stderr.count("\n") == 1
-
-
-def test_text_that_the_encoding_of_the_output_lacks(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """What was decoded is in the JSON file all the same."""
-    source, out = tmp_path / "text.de", tmp_path / "out.jsonl"
-    source.write_text("\u732b\n" * 2, encoding="utf-8")
-    monkeypatch.setattr("anyorder.cli.streaming._print", lambda *args: "\u732b".encode("ascii"))
-    command = [
-        "translate",
-        "--model",
-        folder / "model",
-        "--direction",
-        "de-en",
-        "--device",
-        "cpu",
-        "--json",
-        out,
-        source,
-    ]
-    assert main([str(part) for part in command]) == 2
-    assert "text cannot be written in this locale's encoding, ascii" in capfd.readouterr().err
-    assert len(out.read_text(encoding="utf-8").splitlines()) == 2
-
-
-def test_closed_streams(folder: Path) -> None:
-    common = ["translate", "--model", str(folder / "model"), "--direction", "de-en", "--device", "cpu"]
-    no_input = _command(*common, "<&-")
-    assert no_input.returncode == 2
-    assert no_input.stderr == "anyorder translate: standard input is closed: give a sentence or a file\n"
-    no_output = _command("orders", ">&-")
-    assert (no_output.returncode, no_output.stderr) == (0, "")
-    assert _command("--help", "2>&-").returncode == 0
-
-
-@pytest.mark.parametrize("module", ["anyorder.cli.orders", "rich.table"])
-def test_interrupted_while_it_imports(module: str, tmp_path: Path) -> None:
-    """Ctrl-C while a module of the verb is imported."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import importlib.abc, os, signal, sys\n"
-        "class Interrupt(importlib.abc.MetaPathFinder):\n"
-        "    def find_spec(self, name, path, target=None):\n"
-        f"        if name == {module!r}:\n"
-        "            os.kill(os.getpid(), signal.SIGINT)\n"
-        "sys.meta_path.insert(0, Interrupt())\n"
-    )
-    interrupted = _command("orders", PYTHONPATH=str(tmp_path))
-    assert (interrupted.returncode, interrupted.stdout, interrupted.stderr) == (130, "", "interrupted\n")
-
-
-@pytest.mark.parametrize(("number", "code", "line"), [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "")])
-def test_a_signal_that_a_library_makes_an_error_of(
-    number: signal.Signals, code: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def orders() -> None:
-        try:
-            os.kill(os.getpid(), number)
-        except BaseException:
-            raise ValueError("damaged") from None
-
-    monkeypatch.setattr("anyorder.cli.orders.orders", orders)
-    handlers = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
-    assert run("orders") == code
-    assert capsys.readouterr().err == line
-    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == handlers
-
-
-def test_help_that_cannot_be_printed() -> None:
-    command = [sys.executable, "-m", "anyorder", "orders", "--help"]
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode in (0, 2)  # argparse may not tell
-    assert done.stderr.count("\n") <= 1
-
-
-def test_a_name_cannot_break_the_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("a\nb\x1b[2J") == 2
-    assert capsys.readouterr().err.startswith("anyorder: unknown verb 'a b [2J'")
-
-
-def test_a_terminated_translation_leaves_nothing(folder: Path, place: Path) -> None:
-    common = ["--model", folder / "model", "--direction", "de-en", "--device", "cpu", "--json", place / "out.jsonl"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "anyorder", "translate", *map(str, common)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    while not list(place.iterdir()):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=60)
-    assert (process.returncode, error) == (143, b"")
-    assert list(place.iterdir()) == []
-
-
-def test_a_device_is_written_not_replaced(folder: Path) -> None:
-    common = ["--model", folder / "model", "--direction", "de-en", "--device", "cpu", "--json", "/dev/stdout"]
-    done = run_cli("translate", *common, "Hund")
-    assert done.returncode == 0, done.stderr
-    assert '"source": "Hund"' in done.stdout
-    assert Path("/dev/stdout").is_symlink()
+def test_wrong_vocabulary(folder: Path, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pairs(tmp_path, "other", toy_pairs(40, seed=9))
+    assert run("prepare", "--languages", "de,en", "--train", f"{tmp_path}/other.%", "--out", tmp_path / "s",
+               "--vocabulary", 90, "--workers", 1) == 0  # fmt: skip
+    capsys.readouterr()
+    arguments = ["train", "--data", tmp_path / "s", "--out", tmp_path / "run", "--init", folder / "model"]
+    assert run(*arguments, "--run.steps", 1) == 2
+    assert "wrong vocabulary" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

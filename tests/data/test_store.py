@@ -100,8 +100,8 @@ def test_every_field_of_the_manifest_is_checked(folder: Path) -> None:
     [
         ({"languages": ["de", "de"]}, "languages: ['de', 'de'], expected different languages"),
         ({"languages": ["de", "xx"]}, "languages: unknown language 'xx'"),
-        ({"languages": "de"}, 'languages: "de", expected a list of text'),
-        ({"dtype": "float64"}, "dtype: 'float64', expected uint16 or uint32"),
+        ({"languages": "de"}, 'languages: "de", expected a list'),
+        ({"dtype": "float64"}, "dtype: \"float64\", expected 'uint16' or 'uint32'"),
         ({"format": 2}, "format: 2, expected 1; prepare the store again"),
         ({"text": {"normalize": 1}}, "text.normalize: 1, expected true or false"),
         ({"vocabulary": {"size": 10**30, "fingerprint": "x"}}, "vocabulary.size: 1000"),

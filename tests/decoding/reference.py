@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from anyorder.decoding.sampling import remasking_noise
-from anyorder.models.attention import QueryPositions, Segments
 from anyorder.models.base import AllowedTokens, Canvas, Model
+from anyorder.models.native.attention import QueryPositions, Segments
 from anyorder.orders import Order, State
 
 Write = tuple[int, int, int, float]

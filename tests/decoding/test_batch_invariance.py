@@ -10,9 +10,9 @@ from anyorder.decoding.revision import make_revision
 from anyorder.decoding.sampling import TokenSampler
 from anyorder.decoding.schedules import SCHEDULES, FixedSchedule, make_schedule
 from anyorder.decoding.state import Hypothesis
-from anyorder.models.attention import QueryPositions
 from anyorder.models.base import Canvas, CanvasBatch
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.attention import QueryPositions
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import make_order
 from tests.conftest import tiny
 from tests.decoding.test_engine import canvases_of, order_by_name

@@ -14,21 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder.data.vocabulary import Vocabulary
-from anyorder.decoding.beam import Beam, beam_search, best_first, make_beam
+from anyorder.decoder import Decoder
+from anyorder.decoding.beam import Beam, beam_search, make_beam
 from anyorder.decoding.beam_candidates import Candidates, select_best
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.engine import decode
+from anyorder.decoding.lengths import best_first
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import Hypothesis
 from anyorder.errors import InputError
-from anyorder.models.attention import QueryPositions, Segments
 from anyorder.models.base import Canvas
-from anyorder.models.length import REACH
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.attention import QueryPositions, Segments
+from anyorder.models.native.length import REACH
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, make_order
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-from anyorder.translator import Translator
 from tests.conftest import tiny
 from tests.decoding.test_engine import HiddenSum, RedoLeastLikely, canvases_of
 from tests.models.test_base import CANVASES, MASK, NeighborModel, canvas_of
@@ -266,13 +267,13 @@ def test_hypotheses_of_several_lengths_are_ranked_by_mean_or_by_the_length_penal
 
 
 def test_the_translator_decodes_with_beams(model: TranslationModel) -> None:
-    translator = Translator(model)
+    translator = Decoder(model, "de-en")
     texts = ["Der Hund sieht ein Kind.", "", "Die Katze malt."]
     config = DecodingConfig("margin", length="candidates:4", beam=4)
-    found = list(translator.stream(texts, "de-en", config))
+    found = list(translator.stream(texts, config))
     assert all("|beam:4|" in trajectory.signature for trajectory in found)
     assert [len(trajectory.tokens) > 0 for trajectory in found] == [True, False, True]
-    ranked = translator.n_best(texts, "de-en", 6, config)
+    ranked = translator.n_best(texts, 6, config)
     assert [own[0] for own in ranked] == found
     assert [len(own) for own in ranked] == [6, 1, 6]
     for own in (ranked[0], ranked[2]):
@@ -288,7 +289,7 @@ def test_the_translator_decodes_with_beams(model: TranslationModel) -> None:
 
 
 def test_beams_of_one_are_greedy_with_length_candidates(model: TranslationModel) -> None:
-    translator = Translator(model)
+    translator = Decoder(model)
     texts = ["Der Hund sieht ein Kind.", "Die Katze malt."]
     for order, beam in (("margin", 1), ("margin", "positions:1"), ("max-prob", "joint:1")):
         greedy = translator.translate(texts, "de-en", order)
@@ -323,4 +324,4 @@ def test_a_joint_beam_takes_the_order_that_it_comes_down_to(model: TranslationMo
 
 def test_the_steps_of_a_beam_cannot_be_followed(model: TranslationModel) -> None:
     with pytest.raises(InputError, match="beam 2: its steps cannot be followed one by one"):
-        Translator(model).translate("Der Hund.", "de-en", "margin", beam=2, on_step=lambda step: None)
+        Decoder(model).translate("Der Hund.", "de-en", "margin", beam=2, on_step=lambda step: None)

@@ -15,8 +15,8 @@ from anyorder.decoding.revision import REVISIONS, Gibbs, Revision, RevisionState
 from anyorder.decoding.sampling import TokenSampler
 from anyorder.decoding.schedules import SCHEDULES, FixedSchedule, make_schedule
 from anyorder.decoding.state import Hypothesis
-from anyorder.models.attention import QueryPositions
 from anyorder.models.base import Canvas, CanvasBatch, Context
+from anyorder.models.native.attention import QueryPositions
 from anyorder.orders import make_order
 from tests.models.test_base import MASK, NeighborModel
 

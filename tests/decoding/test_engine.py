@@ -16,9 +16,9 @@ from anyorder.decoding.revision import Revision, RevisionState
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import Hypothesis
 from anyorder.errors import InputError
-from anyorder.models.attention import FullAttention, Segments, SourceIsolated
 from anyorder.models.base import AllowedTokens, Canvas
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.attention import FullAttention, Segments, SourceIsolated
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, State, make_order
 from anyorder.orders.base import FunctionOrder
 from tests.conftest import tiny

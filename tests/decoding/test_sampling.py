@@ -11,7 +11,7 @@ from anyorder.decoding.sampling import TokenSampler, make_sampler, nucleus
 from anyorder.decoding.schedules import make_schedule
 from anyorder.errors import InputError
 from anyorder.models.base import AllowedTokens
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import make_order
 from tests.decoding.test_engine import MIXED, canvases_of
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from anyorder.data.vocabulary import Vocabulary
+from anyorder.decoder import Decoder
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.engine import decode
 from anyorder.decoding.revision import make_revision
@@ -19,9 +20,8 @@ from anyorder.decoding.schedules import (
     register_schedule,
 )
 from anyorder.errors import InputError
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import State, make_order
-from anyorder.translator import Translator
 from tests.conftest import tiny
 from tests.decoding.test_engine import MIXED, canvases_of
 
@@ -132,7 +132,7 @@ def test_a_schedule_may_depend_on_the_step_and_the_length(vocabulary: Vocabulary
 def test_a_schedule_object_needs_no_name(vocabulary: Vocabulary) -> None:
     decoding = DecodingConfig("margin", CosineSteps(3)).bind(tiny(vocabulary), "de-en")
     assert decoding.signature["schedule"] == "CosineSteps"
-    [trajectory] = Translator(tiny(vocabulary)).translate("der Hund sieht", "de-en", "margin", Threshold(0.5))
+    [trajectory] = Decoder(tiny(vocabulary)).translate("der Hund sieht", "de-en", "margin", schedule=Threshold(0.5))
     assert trajectory.length
 
 

@@ -6,7 +6,7 @@ from anyorder import __version__
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.signature import Signature
 from anyorder.errors import InputError
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.translation_model import TranslationModel
 
 KEYS = st.text(st.characters(exclude_characters=":|%\n\r", exclude_categories=["Cs"]), min_size=1)
 VALUES = st.text(st.characters(exclude_categories=["Cs"]))

@@ -17,12 +17,12 @@ from anyorder.decoding.state import Hypothesis
 from anyorder.decoding.stepper import Fill, StepCache, StepState, _Move, find_token, step
 from anyorder.errors import InputError
 from anyorder.models.base import Canvas
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, State, make_order
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.orders.storage import save_order
-from anyorder.translator import sentence_key
+from anyorder.tasks.base import canvas_key
 from tests.conftest import tiny
 
 NAMES = [
@@ -64,7 +64,7 @@ def order_by_name(name: str, model: TranslationModel) -> Order:
 def make_canvas(model: TranslationModel, source_length: int, length: int, direction: str = "de-en") -> Canvas:
     random = np.random.default_rng(source_length)
     source = random.integers(model.vocabulary.first_word, len(model.vocabulary), source_length)
-    return model.blank_canvas(source, length, direction, sentence_key(1, source, length))
+    return model.blank_canvas(source, length, direction, canvas_key(1, source, length))
 
 
 def decode_one(model: TranslationModel, canvas: Canvas, order: Order) -> Hypothesis:

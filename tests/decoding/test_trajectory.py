@@ -1,5 +1,8 @@
 import json
+import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,6 +11,7 @@ from anyorder.decoding.trajectory import (
     TrajectoryWriter,
     Write,
     read_trajectories,
+    to_dataframe,
     trajectory_writer,
     write_trajectories,
 )
@@ -78,10 +82,10 @@ def test_json_there_and_back() -> None:
     ("line", "reason"),
     [
         ("", "not JSON"),
-        ("[]", "expected an object with tokens and steps"),
-        ("{}", "tokens is missing"),
-        (f'{{"tokens": ["a"], "steps": [1], "logprobs": [{10**400}]}}', "logprobs are not one number a token"),
-        ('{"source": 1}', "tokens is missing"),
+        ("[]", "expected an object, got a list"),
+        ("{}", "has no tokens"),
+        (f'{{"tokens": ["a"], "steps": [1], "logprobs": [{10**400}]}}', "out of range"),
+        ('{"source": ""}', "has no tokens"),
         (teargas().to_json().replace("[1, ", "["), "20 tokens but 19 steps"),
     ],
 )
@@ -109,7 +113,7 @@ def test_writes_there_and_back() -> None:
     trajectory = Trajectory("", "b", ["b"], [2], [-0.25], "margin", 1, "s", writes=writes)
     assert Trajectory.from_json(trajectory.to_json()) == trajectory
     for wrong in ("[[0, 1]]", '[[-1, 1, "a", 0]]', '[[0, 0, "a", 0]]', "[[0, 1, 2, 0]]", '[[0, 1, "a", NaN]]', "3"):
-        with pytest.raises(InputError, match="writes"):
+        with pytest.raises(InputError, match="writes|not JSON"):
             Trajectory.from_json(f'{{"tokens": ["b"], "steps": [2], "writes": {wrong}}}')
 
 
@@ -137,3 +141,30 @@ def test_files_are_written_whole_and_read_back(tmp_path: Path) -> None:
 def _write_and_fail(writer: TrajectoryWriter) -> None:
     writer.write(teargas())
     raise BrokenPipeError
+
+
+def test_a_dictionary_is_what_is_written() -> None:
+    trajectory = Trajectory("a", "b <c>", ["b", "<c>"], [2, 1], [-0.5, -1.5], "margin", 2, "")
+    assert json.loads(trajectory.to_json()) == trajectory.to_dict()
+    assert trajectory.to_dict()["steps"] == [2, 1]
+
+
+def test_notebooks_show_tokens_and_steps() -> None:
+    filled = Trajectory(
+        "[MASK] x [MASK]", "b x <c>", ["b", "<c>"], [2, 1], [], "a & b", 2, "", canvas=[None, "x", None]
+    )
+    shown = filled._repr_html_()
+    assert re.findall(r">([^<> ]+)<br><small>(\d*)", shown) == [("b", "2"), ("x", ""), ("&lt;c&gt;", "1")]
+    assert "a &amp; b" in shown
+    assert Trajectory("", "", [], [], [], "", 0, "")._repr_html_().startswith("<div>")
+
+
+def test_a_table_of_trajectories(monkeypatch: pytest.MonkeyPatch) -> None:
+    trajectory = Trajectory("a", "b", ["b"], [1], [-0.5], "margin", 1, "")
+    made = SimpleNamespace(DataFrame=list)
+    monkeypatch.setitem(sys.modules, "pandas", made)
+    [row] = list(to_dataframe([trajectory]))
+    assert (row["text"], row["forwards"], row["mean_logprob"]) == ("b", 1, -0.5)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match="tables need pandas"):
+        to_dataframe([trajectory])

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from anyorder.data.vocabulary import Vocabulary
+from anyorder.decoder import Decoder
 from anyorder.decoding.signature import Signature
 from anyorder.decoding.trajectory import Trajectory
+from anyorder.evaluation.bleu import default_tokenizer
 from anyorder.evaluation.evaluate import evaluate
 from anyorder.evaluation.evaluate_orders import evaluate_orders
-from anyorder.evaluation.scorers import default_tokenizer
-from anyorder.models.translation import TranslationModel
-from anyorder.translator import Translator
+from anyorder.models.native.translation_model import TranslationModel
 from tests.conftest import tiny
 
 
@@ -28,8 +28,8 @@ def test_an_evaluation_chooses_by_the_target(
 ) -> None:
     pytest.importorskip("jieba")
     config = replace(tiny(vocabulary).config, languages=("zh", "en"))
-    translator = Translator(TranslationModel(config, vocabulary).eval())
-    table = evaluate_orders(translator, ["Hund"], ["Haus"], direction, ["left-to-right"], tokenize=given, samples=20)
+    translator = Decoder(TranslationModel(config, vocabulary).eval(), direction)
+    table = evaluate_orders(translator, ["Hund"], ["Haus"], ["left-to-right"], tokenize=given, samples=20)
     assert Signature.parse(table.signature)["bleu.tok"] == expected
 
 

@@ -14,11 +14,9 @@ from anyorder.data.text import Text
 from anyorder.decoding.signature import Signature
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
-from anyorder.evaluation.bleu import corpus_bleu
+from anyorder.evaluation.bleu import MosesScorer, bleu_of_sums, corpus_bleu, sentence_counts
 from anyorder.evaluation.evaluate import evaluate
-from anyorder.evaluation.scorers import MosesScorer
 from anyorder.evaluation.significance import Test, compare, holm
-from anyorder.evaluation.sufficient_statistics import bleu_of_sums, sentence_statistics
 from anyorder.report.table_data import evaluation_table
 from tests.conftest import toy_pairs
 
@@ -63,8 +61,9 @@ def test_comparisons_are_those_of_the_paired_test() -> None:
     systems = {name: damaged(share, seed) for name, share, seed in (("a", 0.1, 1), ("b", 0.2, 2), ("c", 0.1, 3))}
     result = evaluate(systems, REFERENCES, against=["b", "a", "b"], samples=100)
     metric = sacrebleu.BLEU()
-    texts = [[trajectory.text for trajectory in trajectories] for trajectories in systems.values()]
-    statistics = dict(zip(systems, sentence_statistics(metric, texts, [REFERENCES]), strict=True))
+    statistics = {
+        name: sentence_counts(metric, [run.text for run in runs], [REFERENCES]) for name, runs in systems.items()
+    }
     expected = compare(statistics, ["b", "a"], partial(bleu_of_sums, metric), samples=100)
     by_name = {row.system: row for row in result.rows}
     for row in result.rows:
@@ -72,7 +71,7 @@ def test_comparisons_are_those_of_the_paired_test() -> None:
         assert row.p_values == {name: found.p_value for name, found in expected[row.system].items()}
         assert row.p_values_holm == holm(row.p_values)
         for name, difference in row.differences.items():
-            assert difference.bleu == pytest.approx(row.bleu - by_name[name].bleu)
+            assert difference.value == pytest.approx(row.bleu - by_name[name].bleu)
             assert (difference.low, difference.high) == (
                 expected[row.system][name].low, expected[row.system][name].high,
             )  # fmt: skip
@@ -139,7 +138,7 @@ def test_the_signature_parses_back_and_names_all_settings() -> None:
     }  # fmt: skip
     two_references = Signature.parse(evaluate(systems, [REFERENCES, REFERENCES[::-1]], samples=20).signature)
     assert (two_references["bleu.nrefs"], two_references["test"]) == ("2", "randomization")
-    assert result.direction == "de-en"
+    assert result.task == "de-en"
     assert [row.order for row in result.rows] == ["margin", "learned"]
 
 
@@ -150,7 +149,7 @@ def test_trajectories_without_a_signature() -> None:
     assert (signature["order"], signature["length"]) == ("*", "gold,unknown")
     alone = evaluate({"theirs": theirs}, REFERENCES, samples=20)
     assert alone.signature.startswith("bleu.nrefs:1|")
-    assert (alone.direction, alone.rows[0].order) == ("", "")
+    assert (alone.task, alone.rows[0].order) == ("", "")
 
 
 def test_nothing_was_decoded() -> None:

@@ -9,16 +9,16 @@ import sacrebleu
 from rich.console import Console
 
 from anyorder.data.vocabulary import Vocabulary
+from anyorder.decoder import Decoder
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.signature import Signature
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
-from anyorder.evaluation.bleu import corpus_bleu, corpus_chrf, multi_bleu
+from anyorder.evaluation.bleu import corpus_bleu, multi_bleu
 from anyorder.evaluation.evaluate import Evaluation, evaluate
 from anyorder.evaluation.evaluate_orders import HEURISTIC_ORDERS, evaluate_orders
 from anyorder.report.table_data import evaluation_table
 from anyorder.report.terminal import render_tables
-from anyorder.translator import Translator
 from tests.conftest import tiny, toy_pairs
 
 PAIRS = [*toy_pairs(30, seed=4), ("", "nothing"), ("nichts", "")]
@@ -27,25 +27,27 @@ ORDERS = ["left-to-right", "margin", "outer-in:stride=2"]
 
 
 @pytest.fixture(scope="module")
-def translator(vocabulary: Vocabulary) -> Translator:
-    return Translator(tiny(vocabulary))
+def translator(vocabulary: Vocabulary) -> Decoder:
+    return Decoder(tiny(vocabulary), "de-en")
 
 
-def scores(translator: Translator, orders: list[str], *limits: int | None, **options: object) -> Evaluation:
+def scores(translator: Decoder, orders: list[str], *limits: int | None, **options: object) -> Evaluation:
     options = {"samples": 20, **options}
-    return evaluate_orders(translator, SOURCES, REFERENCES, "de-en", orders, limits or (None,), **options)  # type: ignore[arg-type]
+    return evaluate_orders(translator, SOURCES, REFERENCES, orders, limits or (None,), **options)  # type: ignore[arg-type]
 
 
-def longer_sides(translator: Translator) -> list[int]:
+def longer_sides(translator: Decoder) -> list[int]:
     """The subwords of the longer side of every pair; very many where a side is empty."""
     sizes = [
         (len(source), len(reference))
-        for source, reference in zip(translator.encode(SOURCES, "de"), translator.encode(REFERENCES, "en"), strict=True)
+        for source, reference in zip(
+            translator.model.encode(SOURCES, "de"), translator.model.encode(REFERENCES, "en"), strict=True
+        )
     ]
     return [max(size) if all(size) else 10**6 for size in sizes]
 
 
-def test_rows_are_what_translating_and_scoring_gives(translator: Translator) -> None:
+def test_rows_are_what_translating_and_scoring_gives(translator: Decoder) -> None:
     longest = longer_sides(translator)
     limit = sorted(longest)[9]
     table = scores(translator, ORDERS, None, limit, samples=50)
@@ -58,30 +60,32 @@ def test_rows_are_what_translating_and_scoring_gives(translator: Translator) -> 
         sources, references = zip(*chosen, strict=True)
         trajectories = translator.translate(sources, "de-en", row.order, length="gold", references=references)
         hypotheses = [" ".join(trajectory.words) for trajectory in trajectories]
-        assert row.bleu == round(corpus_bleu(hypotheses, translator.words(references, "en")), 4)
-        assert row.chrf == round(corpus_chrf([[trajectory.text for trajectory in trajectories]], [references])[0], 4)
+        assert row.bleu == round(corpus_bleu(hypotheses, translator.model.words(references, "en")), 4)
+        assert row.chrf == round(
+            sacrebleu.corpus_chrf([trajectory.text for trajectory in trajectories], [references]).score, 4
+        )
         assert row.system == row.order
         assert row.seconds is not None
         assert row.seconds > 0
         assert list(row.p_values) == ([] if row.order == "left-to-right" else ["left-to-right"])
 
 
-def test_sacrebleu_tokens(translator: Translator) -> None:
+def test_sacrebleu_tokens(translator: Decoder) -> None:
     (row,) = scores(translator, ["margin"], tokenize="13a").rows
     trajectories = translator.translate(SOURCES[:30], "de-en", "margin", length="gold", references=REFERENCES[:30])
     (expected,) = evaluate(trajectories, REFERENCES[:30]).rows
     assert (row.bleu, row.chrf) == (round(expected.bleu, 4), round(expected.chrf, 4))
 
 
-def test_a_sentence_is_decoded_once_for_all_limits(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sentence_is_decoded_once_for_all_limits(translator: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[str] = []
-    decode = Translator.decode
+    decode = Decoder.decode
 
-    def count(self: Translator, sentences: list, *arguments: object) -> list[Trajectory]:
+    def count(self: Decoder, sentences: list, *arguments: object) -> list[Trajectory]:
         decoded.extend(sentence.text for sentence in sentences)
         return list(decode(self, sentences, *arguments))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Translator, "decode", count)
+    monkeypatch.setattr(Decoder, "decode", count)
     limits = sorted(set(longer_sides(translator)[:30]))
     table = scores(translator, ["margin"], *limits, None)
     assert sorted(decoded) == sorted(SOURCES[:30])
@@ -89,7 +93,7 @@ def test_a_sentence_is_decoded_once_for_all_limits(translator: Translator, monke
     assert seconds == sorted(seconds)
 
 
-def test_json_has_the_agreed_format(translator: Translator) -> None:
+def test_json_has_the_agreed_format(translator: Decoder) -> None:
     table = scores(translator, ORDERS[:2], against=["margin"])
     record = table.as_json()
     assert record == scores(translator, ORDERS[:2], against=["margin"]).as_json()  # times are apart
@@ -111,13 +115,13 @@ def test_json_has_the_agreed_format(translator: Translator) -> None:
     assert render_tables(evaluation_table(table), 80)[0].row_count == 2
 
 
-def test_decoding_settings(translator: Translator) -> None:
+def test_decoding_settings(translator: Decoder) -> None:
     config = DecodingConfig(order="entropy", schedule=2, length="fixed:4", seed=7)
     signature = Signature.parse(scores(translator, ["uniform"], config=config).signature)
     assert [signature[key] for key in ("order", "schedule", "length", "seed")] == ["*", "2", "fixed:4", "7"]
 
 
-def test_several_orders_to_compare_with(translator: Translator) -> None:
+def test_several_orders_to_compare_with(translator: Decoder) -> None:
     together = scores(translator, ORDERS, against=ORDERS)
     assert together.signature.endswith(f"against:{','.join(ORDERS)}")
     for baseline in ORDERS:
@@ -131,24 +135,24 @@ def test_several_orders_to_compare_with(translator: Translator) -> None:
     assert [heading for heading in headings if heading.startswith("p")] == [f"p{order}" for order in ORDERS]
 
 
-def test_several_references(translator: Translator) -> None:
+def test_several_references(translator: Decoder) -> None:
     sources, first = SOURCES[:8], REFERENCES[:8]
     second = [f"{text[:-1]} today." for text in first]
     trajectories = translator.translate(sources, "de-en", "margin", length="gold", references=first)
     words = [" ".join(trajectory.words) for trajectory in trajectories]
     expected = {
-        "moses": multi_bleu().corpus_score(words, [translator.words(one, "en") for one in (first, second)]),
+        "moses": multi_bleu().corpus_score(words, [translator.model.words(one, "en") for one in (first, second)]),
         "13a": sacrebleu.corpus_bleu([trajectory.text for trajectory in trajectories], [first, second]),
     }
     for tokenize, bleu in expected.items():
-        table = evaluate_orders(translator, sources, [first, second], "de-en", ["margin"], tokenize=tokenize)
+        table = evaluate_orders(translator, sources, [first, second], ["margin"], tokenize=tokenize)
         assert table.rows[0].bleu == round(bleu.score, 4)
         assert Signature.parse(table.signature)["bleu.nrefs"] == "2"
     with pytest.raises(InputError, match="sources has 32 sentences but references has 31"):
-        evaluate_orders(translator, SOURCES, [REFERENCES, REFERENCES[1:]], "de-en", ORDERS)
+        evaluate_orders(translator, SOURCES, [REFERENCES, REFERENCES[1:]], ORDERS)
 
 
-def test_too_few_sentences_within_a_limit(translator: Translator) -> None:
+def test_too_few_sentences_within_a_limit(translator: Decoder) -> None:
     limit = sorted(longer_sides(translator))[3]
     table = scores(translator, ORDERS[:2], limit, None)
     assert [bool(row.p_values) for row in table.rows] == [False, False, False, True]
@@ -158,16 +162,16 @@ def test_too_few_sentences_within_a_limit(translator: Translator) -> None:
     shown = evaluation_table(table)
     assert shown.notes[1:] == table.notes
     headings = {group: [column.heading for column in columns] for group, columns in shown.groups.items()}
-    assert headings == {f"≤{limit}": ["BLEU", "chrF", "sent/s"], "all": ["BLEU", "chrF", "Δ", "p", "sent/s"]}
+    assert headings == {f"≤{limit}": ["BLEU", "chrF", "sentences/s"], "all": ["BLEU", "chrF", "Δ", "p", "sentences/s"]}
 
 
-def test_all_heuristic_orders_by_default(translator: Translator) -> None:
-    table = evaluate_orders(translator, SOURCES[:2], REFERENCES[:2], "de-en", samples=20)
+def test_all_heuristic_orders_by_default(translator: Decoder) -> None:
+    table = evaluate_orders(translator, SOURCES[:2], REFERENCES[:2], samples=20)
     assert [row.order for row in table.rows] == list(HEURISTIC_ORDERS)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 160])
-def test_numbers_are_shown_whole_in_any_width(translator: Translator, width: int) -> None:
+def test_numbers_are_shown_whole_in_any_width(translator: Decoder, width: int) -> None:
     orders = [*ORDERS, "easy-first:logp=1,negent=0.9"]
     result = scores(translator, [*orders, ORDERS[0]], 30, None, against=orders)
     assert [row.order for row in result.rows] == orders * 2
@@ -182,7 +186,7 @@ def test_numbers_are_shown_whole_in_any_width(translator: Translator, width: int
             assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", shown)
 
 
-def test_names_are_not_markup(translator: Translator) -> None:
+def test_names_are_not_markup(translator: Decoder) -> None:
     result = scores(translator, ["margin", "left-to-right"])
     renamed = replace(result, rows=[replace(row, system=f"[red]{row.order}", p_values={}) for row in result.rows])
     screen = Console(width=80, record=True, file=io.StringIO())
@@ -190,18 +194,18 @@ def test_names_are_not_markup(translator: Translator) -> None:
     assert "[red]margin" in screen.export_text()
 
 
-def test_sentences_beyond_the_limit_may_be_longer_than_the_model(translator: Translator) -> None:
+def test_sentences_beyond_the_limit_may_be_longer_than_the_model(translator: Decoder) -> None:
     sources, references = zip(*PAIRS[:5], ("Hund " * 90, "dog"), strict=True)
-    table = evaluate_orders(translator, sources, references, "de-en", ["margin"], [60], strict=True)
+    table = evaluate_orders(translator, sources, references, ["margin"], [60], strict=True)
     assert (table.rows[0].sentences, table.lines) == (5, [])
     with pytest.raises(InputError, match=r"a.de, line 6: 90 subwords, the model has room for 62"):
-        evaluate_orders(translator, sources, references, "de-en", ["margin"], names=("a.de", "a.en"), strict=True)
+        evaluate_orders(translator, sources, references, ["margin"], names=("a.de", "a.en"), strict=True)
 
 
-def test_pairs_longer_than_the_model_are_scored_in_parts(translator: Translator) -> None:
+def test_pairs_longer_than_the_model_are_scored_in_parts(translator: Decoder) -> None:
     long = ("Der Hund sieht. " * 20, "The dog sees. " * 20)
     sources, references = zip(*PAIRS[:5], long, ("Hund", "dog " * 70), ("", "x"), strict=True)
-    table = evaluate_orders(translator, sources, references, "de-en", ["uniform"], samples=20)
+    table = evaluate_orders(translator, sources, references, ["uniform"], samples=20)
     assert [(line.line, line.scored) for line in table.lines] == [(6, True), (7, True), (8, False)]
     assert table.lines[0].note.startswith("source split into 2 parts")
     assert table.lines[1].note == "length clipped to 62 of the reference's 70 subwords"
@@ -210,19 +214,19 @@ def test_pairs_longer_than_the_model_are_scored_in_parts(translator: Translator)
     assert trajectories[5].length == len(translator.model.encode(references[5:6], "en")[0])
     hypotheses = [" ".join(trajectory.words) for trajectory in trajectories]
     assert table.rows[0].sentences == 7
-    assert table.rows[0].bleu == round(corpus_bleu(hypotheses, translator.words(references[:7], "en")), 4)
+    assert table.rows[0].bleu == round(corpus_bleu(hypotheses, translator.model.words(references[:7], "en")), 4)
     with pytest.raises(InputError, match=r"more.en, line 2: holds control characters"):
         evaluate_orders(
-            translator, sources[:2], [references[:2], ["a", "\x00b"]], "de-en", ["uniform"],
+            translator, sources[:2], [references[:2], ["a", "\x00b"]], ["uniform"],
             names=("a.de", "a.en", "more.en"), strict=True,
         )  # fmt: skip
 
 
-def test_impossible_requests(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_requests(translator: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*arguments: object) -> None:
         raise AssertionError("decodes before it checks")
 
-    monkeypatch.setattr(Translator, "decode", never)
+    monkeypatch.setattr(Decoder, "decode", never)
     with pytest.raises(InputError, match="no pair has at most 1"):
         scores(translator, ORDERS, 1)
     with pytest.raises(InputError, match="against 'uniform': is not one of the systems"):
@@ -234,4 +238,4 @@ def test_impossible_requests(translator: Translator, monkeypatch: pytest.MonkeyP
     with pytest.raises(InputError, match="no learned order"):
         scores(translator, [*ORDERS, "learned"])
     with pytest.raises(InputError, match="sources has 32 sentences but references has 31"):
-        evaluate_orders(translator, SOURCES, REFERENCES[1:], "de-en", ORDERS)
+        evaluate_orders(translator, SOURCES, REFERENCES[1:], ORDERS)

@@ -6,16 +6,15 @@ import pytest
 
 from anyorder.cli import main
 from anyorder.data.vocabulary import Vocabulary
+from anyorder.decoder import Decoder
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
-from anyorder.evaluation.evaluate_orders import evaluate_orders
-from anyorder.evaluation.regimes import name_regimes
+from anyorder.evaluation.evaluate_orders import evaluate_orders, name_regimes
 from anyorder.orders import Order, make_order
-from anyorder.orders.fixed import Uniform
+from anyorder.orders.positional import Uniform
 from anyorder.report.table_data import evaluation_table
-from anyorder.translator import Translator
 from tests.conftest import tiny, toy_pairs
 
 
@@ -41,20 +40,20 @@ def test_names() -> None:
 
 
 def test_forward_passes_are_counted(vocabulary: Vocabulary) -> None:
-    translator = Translator(tiny(vocabulary))
+    translator = Decoder(tiny(vocabulary), "de-en")
     sources, references = (list(side) for side in zip(*toy_pairs(4, seed=4), strict=True))
     table = evaluate_orders(
-        translator, sources, references, "de-en", ["margin"], schedules=["one", "3"], revisions=["none", "refine:1"],
+        translator, sources, references, ["margin"], schedules=["one", "3"], revisions=["none", "refine:1"],
         against=["margin one none"], samples=20,
     )  # fmt: skip
-    lengths = [len(ids) for ids in translator.encode(references, "en")]
+    lengths = [len(ids) for ids in translator.model.encode(references, "en")]
     one, three = sum(lengths) / 4, sum(-(-length // 3) for length in lengths) / 4
     assert [(row.schedule, row.revision) for row in table.rows] == [
         (schedule, revision) for schedule in ("one", "3") for revision in ("none", "refine:1")
     ]
     assert [row.forwards for row in table.rows] == pytest.approx([one, 2 * one, three, 2 * three])
     assert "forwards" in [column.heading for column in evaluation_table(table).groups["all"]]
-    same = evaluate_orders(translator, sources, references, "de-en", ["margin", "entropy"], samples=20)
+    same = evaluate_orders(translator, sources, references, ["margin", "entropy"], samples=20)
     assert "forwards" not in [column.heading for column in evaluation_table(same).groups["all"]]
 
 
@@ -65,7 +64,7 @@ def test_trajectories_of_others_take_as_many_as_their_last_step() -> None:
     assert "forwards" not in trajectory.to_json()
     more = Trajectory.from_json(line.replace("}", ', "forwards": 7}'))
     assert Trajectory.from_json(more.to_json()).forwards == 7
-    with pytest.raises(InputError, match="forwards is not a whole number"):
+    with pytest.raises(InputError, match="forwards: expected a whole number"):
         Trajectory.from_json(line.replace("}", ', "forwards": 1.5}'))
 
 

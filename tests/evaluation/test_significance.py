@@ -12,11 +12,17 @@ import pytest
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from anyorder.evaluation import resampling
-from anyorder.evaluation.bleu import corpus_bleu
-from anyorder.evaluation.resampling import draw_bootstrap, draw_swaps
-from anyorder.evaluation.significance import Comparison, Test, bootstrap_intervals, compare, holm
-from anyorder.evaluation.sufficient_statistics import bleu_of_sums, sentence_statistics
+from anyorder.evaluation import significance
+from anyorder.evaluation.bleu import bleu_of_sums, corpus_bleu, sentence_counts
+from anyorder.evaluation.significance import (
+    Comparison,
+    Test,
+    bootstrap_intervals,
+    compare,
+    draw_bootstrap,
+    draw_swaps,
+    holm,
+)
 from tests.conftest import toy_pairs
 
 TESTS = get_args(Test)
@@ -35,7 +41,7 @@ SYSTEMS = {"a": damaged(0.1, 1), "b": damaged(0.15, 2), "c": damaged(0.4, 3)}
 
 
 def comparisons(systems: dict[str, list[str]], *baselines: str, **options: Any) -> dict[str, dict[str, Comparison]]:
-    counted = sentence_statistics(METRIC, list(systems.values()), [REFERENCES[: len(next(iter(systems.values())))]])
+    counted = [sentence_counts(METRIC, texts, [REFERENCES[: len(texts)]]) for texts in systems.values()]
     return compare(dict(zip(systems, counted, strict=True)), baselines, SCORE, **options)
 
 
@@ -76,7 +82,7 @@ def test_bootstrap_is_centered_at_the_observed_difference() -> None:
 def test_randomization_against_every_possible_swap() -> None:
     systems = {name: lines[:10] for name, lines in SYSTEMS.items()}
     found = comparisons(systems, "a", samples=10_000)
-    pairs = sentence_statistics(METRIC, [systems["a"], systems["b"]], [REFERENCES[:10]])
+    pairs = [sentence_counts(METRIC, systems[name], [REFERENCES[:10]]) for name in "ab"]
     swaps = np.array(list(itertools.product((0.0, 1.0), repeat=10)))
     first = swaps @ pairs[0] + (1 - swaps) @ pairs[1]
     second = (1 - swaps) @ pairs[0] + swaps @ pairs[1]
@@ -137,7 +143,7 @@ def test_draws() -> None:
 
 def test_draws_do_not_depend_on_the_size_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [next(draw(70, 50, 3)) for draw in (draw_swaps, draw_bootstrap)]
-    monkeypatch.setattr(resampling, "BLOCK_SIZE", 70 * 8)
+    monkeypatch.setattr(significance, "BLOCK_SIZE", 70 * 8)
     for draw, expected in zip((draw_swaps, draw_bootstrap), whole, strict=True):
         blocks = list(draw(70, 50, 3))
         assert [len(block) for block in blocks] == [8] * 6 + [2]

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from anyorder.models.attention import FullAttention, QueryPositions, Segments, SourceIsolated, attend
+from anyorder.models.native.attention import FullAttention, QueryPositions, Segments, SourceIsolated, attend
 
 HEADS, SIZE = 2, 8
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from anyorder.data.packing import PackedBatch, ranges
 from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
-from anyorder.models.attention import QueryPositions
 from anyorder.models.base import AllowedTokens, Canvas, CanvasBatch, Context, Model, log_total, row_sums
+from anyorder.models.native.attention import QueryPositions
 from anyorder.orders import make_order
 
 VOCABULARY = "abcdefgh"

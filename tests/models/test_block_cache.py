@@ -15,11 +15,11 @@ from anyorder.decoding.engine import decode
 from anyorder.decoding.revision import make_revision
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import Hypothesis
-from anyorder.models import block_cache
-from anyorder.models.adapter import TransformersModel
-from anyorder.models.attention import QueryPositions, Segments
 from anyorder.models.base import Canvas, CanvasBatch, Context
-from anyorder.models.families import FAMILIES
+from anyorder.models.hf import block_cache
+from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.hf.families import FAMILIES
+from anyorder.models.native.attention import QueryPositions, Segments
 from anyorder.orders import make_order
 from tests.models.checkpoints import MASK, network, tokenizer
 

@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from anyorder.errors import InputError
-from anyorder.models.adapter import TransformersModel
-from anyorder.models.attention import QueryPositions, Segments
 from anyorder.models.base import Canvas
-from anyorder.models.families import FAMILIES
-from anyorder.models.pretrained import load_transformers
+from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.hf.families import FAMILIES
+from anyorder.models.hf.pretrained import load_transformers
+from anyorder.models.native.attention import QueryPositions, Segments
 from tests.models.checkpoints import DECODERS, MASK, VOCAB_SIZE, VOCABULARY, save, tokenizer
 from tests.models.slow_networks import Weights, decoder_logits, dit_logits, random_weights
 

@@ -14,17 +14,17 @@ from anyorder.decoding.engine import decode
 from anyorder.decoding.revision import make_revision
 from anyorder.decoding.sampling import make_sampler
 from anyorder.decoding.schedules import make_schedule
-from anyorder.models import kernels
-from anyorder.models.attention import MAX_SEGMENTS, QueryPositions, Segments, SourceIsolated, attend
+from anyorder.learning.config import RLConfig
+from anyorder.learning.learn_order import translation_order_objective
 from anyorder.models.base import Canvas
-from anyorder.models.pretrained import load_transformers
-from anyorder.models.translation import TranslationModel
+from anyorder.models.hf.pretrained import load_transformers
+from anyorder.models.native import kernels
+from anyorder.models.native.attention import MAX_SEGMENTS, QueryPositions, Segments, SourceIsolated, attend
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import make_order
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.training.batches import Cursor
-from anyorder.training.learn_order import translation_order_objective
-from anyorder.training.order_loss import RLConfig
 from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
 from tests.conftest import tiny
 from tests.models.checkpoints import CLASSES, MASK, save

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from anyorder.errors import InputError
-from anyorder.models.attention import QueryPositions, Segments
 from anyorder.models.base import Canvas
-from anyorder.models.pretrained import is_transformers, load_transformers
-from tests.models.checkpoints import DECODERS, MASK, PAD, VOCABULARY, rewrite, save
+from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.hf.pretrained import is_transformers, load_transformers, wrap_transformers
+from anyorder.models.native.attention import QueryPositions, Segments
+from tests.models.checkpoints import DECODERS, ENCODERS, MASK, PAD, VOCABULARY, network, rewrite, save, tokenizer
 
 TOKENS = [1, MASK, 3, MASK, 14]
 LLADA_NAMES = {
@@ -51,16 +52,19 @@ def copy_of(saved: dict[str, tuple[Path, Any]], tmp_path: Path) -> Callable[[str
 
 def logits_of(folder: Path) -> torch.Tensor:
     """(T, vocab_size) by the loaded model."""
-    model = load_transformers(folder)
+    return logits(load_transformers(folder))
+
+
+def logits(model: TransformersModel) -> torch.Tensor:
     batch = model.pack([Canvas(np.array(TOKENS))])
-    at = QueryPositions(torch.arange(len(TOKENS)), Segments.of(np.array([len(TOKENS)])))
+    at = QueryPositions(torch.arange(len(TOKENS)) + int(batch.starts[0]), Segments.of(np.array([len(TOKENS)])))
     with torch.inference_mode():
-        return model.logits(model.context(batch).hidden(torch.tensor(TOKENS), at))
+        return model.logits(model.context(batch).hidden(torch.from_numpy(batch.packed.tokens), at))
 
 
-def native_logits(network: Any) -> torch.Tensor:
+def native_logits(plain: Any) -> torch.Tensor:
     with torch.inference_mode():
-        return network(input_ids=torch.tensor([TOKENS])).logits[0]
+        return plain(input_ids=torch.tensor([TOKENS])).logits[0]
 
 
 def llada_name(name: str) -> str:
@@ -84,22 +88,30 @@ def llada_config() -> dict[str, Any]:
 
 
 def test_llada_loads_by_renaming(copy_of: Callable[[str], tuple[Path, Any]]) -> None:
-    folder, network = copy_of("LlamaForCausalLM")
+    folder, plain = copy_of("LlamaForCausalLM")
     rewrite(folder, llada_config(), llada_name)
-    torch.testing.assert_close(logits_of(folder), native_logits(network))
+    torch.testing.assert_close(logits_of(folder), native_logits(plain))
+
+
+@pytest.mark.parametrize("name", ["input_emb_norm", "attention_layer_norm", "scale_logits"])
+def test_what_llama_does_not_compute_is_refused(name: str, copy_of: Callable[[str], tuple[Path, Any]]) -> None:
+    folder, _ = copy_of("LlamaForCausalLM")
+    rewrite(folder, llada_config() | {name: True}, llada_name)
+    with pytest.raises(InputError, match=f"{name}: true, expected false as in LLaDA"):
+        load_transformers(folder)
 
 
 def test_dream_loads_as_qwen2_shifted_by_one(copy_of: Callable[[str], tuple[Path, Any]]) -> None:
-    folder, network = copy_of("Qwen2ForCausalLM")
+    folder, plain = copy_of("Qwen2ForCausalLM")
     config = {**DECODERS["Qwen2ForCausalLM"], "model_type": "Dream", "architectures": ["DreamModel"]}
     rewrite(folder, {**config, "mask_token_id": MASK, "auto_map": {"AutoModel": "modeling_dream.DreamModel"}})
-    native = native_logits(network)
+    native = native_logits(plain)
     torch.testing.assert_close(logits_of(folder), torch.cat([native[:1], native[:-1]]))
 
 
 def test_sdar_is_qwen3_with_block_causal_attention(copy_of: Callable[[str], tuple[Path, Any]]) -> None:
     """What is seen by a block does not depend on later blocks, so a prefix of whole blocks gives the same logits."""
-    folder, network = copy_of("Qwen3ForCausalLM")
+    folder, plain = copy_of("Qwen3ForCausalLM")
     config = {**DECODERS["Qwen3ForCausalLM"], "model_type": "sdar", "mask_token_id": MASK, "block_size": 2}
     rewrite(folder, config)
     found = logits_of(folder)
@@ -107,13 +119,13 @@ def test_sdar_is_qwen3_with_block_causal_attention(copy_of: Callable[[str], tupl
         tokens = torch.tensor([TOKENS[: block.stop]])
         sees = torch.arange(block.stop) // 2 <= torch.arange(block.stop)[:, None] // 2
         with torch.inference_mode():
-            native = network(input_ids=tokens, attention_mask=sees[None, None]).logits[0]
+            native = plain(input_ids=tokens, attention_mask=sees[None, None]).logits[0]
         torch.testing.assert_close(found[block], native[block])
-    assert not torch.allclose(found[:4], native_logits(network)[:4])  # full attention is something else
+    assert not torch.allclose(found[:4], native_logits(plain)[:4])  # full attention is something else
 
 
 def test_diffugpt_names_and_shift(copy_of: Callable[[str], tuple[Path, Any]]) -> None:
-    folder, network = copy_of("GPT2LMHeadModel")
+    folder, plain = copy_of("GPT2LMHeadModel")
     config = {**DECODERS["GPT2LMHeadModel"], "model_type": "gpt2", "logits_shift": 0}
     theirs = {"transformer.wte.": "embed_tokens.", "transformer.": "denoise_model."}
 
@@ -123,13 +135,54 @@ def test_diffugpt_names_and_shift(copy_of: Callable[[str], tuple[Path, Any]]) ->
         return name
 
     rewrite(folder, config, rename)
-    torch.testing.assert_close(logits_of(folder), native_logits(network))
+    torch.testing.assert_close(logits_of(folder), native_logits(plain))
 
 
 def test_a_folder_says_what_it_holds(saved: dict[str, tuple[Path, Any]]) -> None:
     assert is_transformers(saved["BertForMaskedLM"][0])
     assert is_transformers("hf:anything/at-all")
     assert not is_transformers("de-en")
+
+
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "LlamaForCausalLM", "GPT2LMHeadModel", "Qwen3ForCausalLM"])
+def test_objects_in_memory_are_the_model_in_a_folder(name: str, saved: dict[str, tuple[Path, Any]]) -> None:
+    theirs, words = network(name).train(), tokenizer(delimiters=name in ENCODERS)
+    theirs.config.is_causal, words.model_max_length = True, 8
+    theirs.set_attn_implementation("eager")
+    model = wrap_transformers(theirs, words, "mine")
+    loaded = load_transformers(saved[name][0])
+    assert torch.equal(logits(model), logits(loaded))
+    assert (model.name, model.path, model.network) == ("mine", None, theirs)
+    assert (model.mask_token, model.is_shifted, model.block_size) == (MASK, loaded.is_shifted, loaded.block_size)
+    assert model.vocabulary_fingerprint == loaded.vocabulary_fingerprint
+    assert not theirs.training
+    assert not any(weight.requires_grad for weight in theirs.parameters())
+    assert words.model_max_length == 8
+
+
+def test_objects_that_are_not_a_masked_model_are_refused() -> None:
+    import transformers
+
+    bert = network("BertForMaskedLM")
+    for theirs, message in (
+        (bert.bert, "mine: is a BertModel, expected a BertForMaskedLM, which predicts tokens"),
+        (torch.nn.Linear(2, 2), "network a Linear is not a network of Transformers"),
+        (
+            transformers.T5Model(transformers.T5Config(d_model=8, num_layers=1, d_ff=8)),
+            "mine: model_type 't5' is not one",
+        ),
+    ):
+        with pytest.raises(InputError, match=re.escape(message)):
+            wrap_transformers(theirs, tokenizer(), "mine")
+    with pytest.raises(InputError, match="tokenizer a str is not a tokenizer of Transformers"):
+        wrap_transformers(bert, "bert-base", "mine")
+    maskless = tokenizer()
+    maskless.mask_token = None
+    with pytest.raises(InputError, match="mine: is not a masked model: neither its tokenizer nor its config"):
+        wrap_transformers(bert, maskless, "mine")
+    bert.cls.predictions.bias.data[0] = torch.nan
+    with pytest.raises(InputError, match="mine: cls.predictions.bias holds numbers that are not finite"):
+        wrap_transformers(bert, tokenizer(), "mine")
 
 
 def damage(file: str, write: Callable[[Path], None]) -> Callable[[Path], None]:

@@ -8,8 +8,8 @@ import torch
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.device import shapes_only
 from anyorder.errors import InputError
-from anyorder.models.length import LengthTable
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.length import LengthTable
+from anyorder.models.native.translation_model import TranslationModel
 from tests.conftest import tiny
 
 

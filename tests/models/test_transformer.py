@@ -5,8 +5,8 @@ import torch.nn.functional as F
 
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
-from anyorder.models.attention import FullAttention, QueryPositions, Segments
-from anyorder.models.transformer import TransformerConfig, rowwise_linear
+from anyorder.models.native.attention import FullAttention, QueryPositions, Segments
+from anyorder.models.native.transformer import TransformerConfig, rowwise_linear
 from tests.conftest import tiny
 
 

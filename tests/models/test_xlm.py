@@ -11,8 +11,8 @@ from anyorder.data.packing import pack_sentences
 from anyorder.data.text import Text
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
-from anyorder.models.attention import FullAttention, QueryPositions, Segments
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.attention import FullAttention, QueryPositions, Segments
+from anyorder.models.native.translation_model import TranslationModel
 
 transformers = pytest.importorskip("transformers")
 

@@ -12,9 +12,9 @@ from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
 from anyorder.errors import InputError
-from anyorder.models.attention import Segments
 from anyorder.models.base import AllowedTokens, Canvas
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.attention import Segments
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import State, make_order
 from anyorder.orders.features import FEATURES, PolicyInputs
 from anyorder.orders.learned import LearnedOrder
@@ -228,7 +228,7 @@ def test_orders_that_do_not_fit_are_refused(vocabulary: Vocabulary, tmp_path: Pa
         ({"format": 9}, "format 9"),
         ({"policy": {"x": 1}}, "policy.x: no such field"),
         ({"policy": {"attention": 10**9}}, "policy.attention 1000000000: expected a number"),
-        ({"directions": "de-en"}, 'directions: "de-en", expected a list of text'),
+        ({"directions": "de-en"}, 'directions: "de-en", expected a list'),
         ({"hidden_size": 65_536}, "read.weight is"),
         ({"features": ["a"]}, "other features"),
     ):

@@ -221,6 +221,31 @@ def test_other_ways_to_sort(opened: Opened) -> None:
         assert "".join(rows(tab)) == expected, way
 
 
+@pytest.mark.parametrize(
+    ("index", "steps", "expected"),
+    [
+        (1, [1, 2, 3, 4, 5, 6, 7, 8], "left-to-right"),
+        (1, [1, 1, 2, 2], "left-to-right"),
+        (1, [4, 3, 1, 2, 5, 6, 7, 8], "mostly left-to-right"),
+        (2, [4, 3, 2, 1], "right-to-left"),
+        (2, [4, 3, 1, 2], "mostly right-to-left"),
+        (0, [1, 3, 5, 4, 2], "outer-to-inner"),
+        (0, [1, 3, 4, 5, 2], "outer-to-inner"),
+        (0, [1, 4, 3, 5, 2], "mostly outer-to-inner"),
+        (3, [5, 3, 1, 2, 4], "inner-to-outer"),
+        (3, [5, 2, 1, 4, 3], "mostly inner-to-outer"),
+        (4, [2, 1, 3], "other"),
+    ],
+)
+def test_a_label_says_whether_an_order_only_leans_that_way(
+    opened: Opened, index: int, steps: list[int], expected: str
+) -> None:
+    systems = {"one": [trajectory("a", ["x"] * len(steps), steps)]}
+    analysis = make_analysis(systems)
+    analysis["per_sentence"]["label"] = [[index]]
+    assert opened(systems, analysis).locator(".views .note").text_content() == expected
+
+
 def test_a_long_list_draws_only_the_visible_rows(opened: Opened) -> None:
     tab = opened(make_systems(3000, 1))
     assert tab.locator(".row").count() < 40
@@ -279,7 +304,6 @@ def test_the_corpus_shows_figures_with_intervals_and_null(opened: Opened) -> Non
         "Labels",
         "Jumps",
         "Parts of speech",
-        "Table",
     ]
     panel = tab.locator(".panel", has_text="edge share").first
     assert (
@@ -291,6 +315,9 @@ def test_the_corpus_shows_figures_with_intervals_and_null(opened: Opened) -> Non
     assert tab.locator(".heat").count() == 3
     assert tab.locator(".heat").nth(0).locator("rect").count() == 400
     cell = tab.locator("table tr", has_text="mean jump").locator("td").nth(0)
+    assert not cell.is_visible()  # the charts show the metrics already
+    tab.get_by_text("All numbers as a table").click()
+    assert cell.is_visible()
     assert cell.text_content() == "3.25[0.45, 0.55]null 0.30"
     tab.locator(".heat").nth(0).hover(position={"x": 2, "y": 2})
     assert tab.locator(".readout").nth(0).text_content() == "step 0–5 %, position 0–5 %: 5.0 %"

@@ -1,21 +1,33 @@
 """Tables for papers, in LaTeX and Markdown, character by character."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from anyorder.errors import InputError
+from anyorder.evaluation.bleu import Bleu, ChrF, SacreBLEUScorer
 from anyorder.evaluation.evaluate import Difference, Evaluation, Score
 from anyorder.report.table_data import Cell, Column, TableData, evaluation_table
 from anyorder.report.table_export import check_table_file, format_tables
 
-DIFFERENCES = [Difference(-1.188, -1.71, -0.67), Difference(0.371, -0.004, 0.73)]
+METRICS = [Bleu(SacreBLEUScorer(), [["a"]]), ChrF([["a"]])]
+
+
+def score(system: str, bleu: float, chrf: float, limit: int | None = 30, **compared: Any) -> Score:
+    return Score(system, system, limit, "sentence", 1724, {"bleu": bleu, "chrf": chrf}, seconds=2.0, **compared)
+
+
+def compared(p: float, holm: float, difference: Difference) -> dict[str, Any]:
+    return {"p_values": {"margin": p}, "p_values_holm": {"margin": holm}, "differences": {"margin": difference}}
+
+
 ROWS = [
-    Score("left-to-right", "left-to-right", 30, 1724, 22.529, 49.503, {"margin": 0.0001}, {"margin": 0.0001}, {"margin": DIFFERENCES[0]}, seconds=2.0),
-    Score("margin", "margin", 30, 1724, 23.717, 50.46, seconds=2.0),
-    Score("learned:a_b", "learned:a_b", 30, 1724, 24.088, 50.4, {"margin": 0.043}, {"margin": 0.086}, {"margin": DIFFERENCES[1]}, seconds=2.0),
-]  # fmt: skip
-TABLE = evaluation_table(Evaluation("order:*|version:1", "de-en", ROWS, ["A note."]), speed=False)
+    score("left-to-right", 22.529, 49.503, **compared(0.0001, 0.0001, Difference(-1.188, -1.71, -0.67))),
+    score("margin", 23.717, 50.46),
+    score("learned:a_b", 24.088, 50.4, **compared(0.043, 0.086, Difference(0.371, -0.004, 0.73))),
+]
+TABLE = evaluation_table(Evaluation("order:*|version:1", "de-en", ROWS, METRICS, ["A note."]), speed=False)
 
 
 def test_latex() -> None:
@@ -69,10 +81,10 @@ def test_names_headings_and_spreads() -> None:
 
 
 def test_the_best_is_bold_after_rounding() -> None:
-    near = [Score("a", "a", None, 9, 23.1548, 50.0), Score("b", "b", None, 9, 23.1518, 50.0)]
-    (bleu, *_), *_ = evaluation_table(Evaluation("", "de-en", near)).groups.values()
+    near = [score("a", 23.1548, 50.0, None), score("b", 23.1518, 50.0, None)]
+    (bleu, *_), *_ = evaluation_table(Evaluation("", "de-en", near, METRICS)).groups.values()
     assert bleu.cells == [Cell("23.15", best=True), Cell("23.15", best=True)]
-    (bleu, *_), *_ = evaluation_table(Evaluation("", "de-en", near[:1])).groups.values()
+    (bleu, *_), *_ = evaluation_table(Evaluation("", "de-en", near[:1], METRICS)).groups.values()
     assert bleu.cells == [Cell("23.15")]  # there is nothing to compare with
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from anyorder.data.store import Store
-from anyorder.models.length import LengthTable
+from anyorder.models.native.length import LengthTable
 from anyorder.reproduce.plan import Request
 from tests.conftest import tiny, toy_pairs, write_pairs
 

@@ -15,11 +15,18 @@ from hypothesis import strategies as st
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
-from anyorder.models.translation import TranslationModel
-from anyorder.reproduce.autoregressive import AutoregressiveObjective, bucket, load_baseline, marian_settings
-from anyorder.reproduce.baseline_jobs import decode_baseline
-from anyorder.reproduce.plan import Request, make_plan
+from anyorder.models.native.storage import WEIGHTS
+from anyorder.models.native.translation_model import TranslationModel
+from anyorder.reproduce.autoregressive import (
+    Autoregressive,
+    AutoregressiveObjective,
+    BaselineDecoder,
+    bucket,
+    marian_settings,
+)
+from anyorder.reproduce.plan import Request, make_plans
 from anyorder.reproduce.reproduce import reproduce
+from anyorder.tasks.translation import encode_sentences
 from anyorder.training.batches import IGNORED, Cursor
 from anyorder.training.config import TrainConfig
 from anyorder.training.loop import run_training
@@ -45,7 +52,7 @@ def test_buckets_hold_everything_and_fit(sizes: list[int], batch_tokens: int) ->
 
 
 def test_batches_are_pairs_of_the_store(store: Store, toy: TranslationModel) -> None:
-    objective = AutoregressiveObjective([store], toy, 256, seed=1)
+    objective = AutoregressiveObjective([store], toy, 512, seed=1)
     batch, cursor = next(objective.batches(Cursor(), 0, 0, 1))
     assert cursor == Cursor(1, 0, 1)
     eos, pad, size = toy.vocabulary.eos, toy.vocabulary.pad, len(toy.vocabulary)
@@ -57,7 +64,7 @@ def test_batches_are_pairs_of_the_store(store: Store, toy: TranslationModel) -> 
     }
     seen = set()
     for inputs, labels, shifted in zip(
-        *(batch.arrays[name] for name in ("input_ids", "labels", "decoder_input_ids")), strict=True
+        *(batch[name] for name in ("input_ids", "labels", "decoder_input_ids")), strict=True
     ):
         source, target = inputs[inputs != pad].tolist(), labels[labels != IGNORED].tolist()
         assert source[-1] == target[-1] == eos
@@ -70,20 +77,20 @@ def test_batches_are_pairs_of_the_store(store: Store, toy: TranslationModel) -> 
 
 def test_corpora_have_weights(vocabulary: Vocabulary, toy: TranslationModel, tmp_path: Path) -> None:
     store = Store(write_store(tmp_path / "de-en", vocabulary, {"train": 40}, ("news", "web")))
-    objective = AutoregressiveObjective([store], toy, 256, seed=1, weights={"web": 0, "de-en/news": 2})
-    assert objective._weights is not None
-    assert objective._weights.tolist() == [2, 0] * 20
+    objective = AutoregressiveObjective([store], toy, 512, seed=1, weights={"web": 0, "de-en/news": 2})
     sides = store.split("train").sides
     rows = {tuple(sides[language][i].tolist()): i for i in range(40) for language in ("de", "en")}
     seen = Counter[int]()
     for batch, cursor in objective.batches(Cursor(), 0, 0, 1):
         if cursor.epoch:
             break
-        for labels in batch.arrays["labels"]:
+        for labels in batch["labels"]:
             seen[rows[tuple(labels[labels != IGNORED][:-1].tolist())]] += 1
-    assert seen == dict.fromkeys(range(0, 40, 2), 2)
+    held_out = set(objective._held_out.tolist())
+    assert len(held_out) == 4
+    assert seen == dict.fromkeys(set(range(0, 40, 2)) - held_out, 2)
     with pytest.raises(InputError, match="unknown corpus 'wiki'"):
-        AutoregressiveObjective([store], toy, 256, seed=1, weights={"wiki": 2})
+        AutoregressiveObjective([store], toy, 512, seed=1, weights={"wiki": 2})
 
 
 def test_it_learns_and_goes_on_after_a_stop(store: Store, toy: TranslationModel, tmp_path: Path) -> None:
@@ -101,20 +108,19 @@ def test_it_learns_and_goes_on_after_a_stop(store: Store, toy: TranslationModel,
     losses = [[entry["loss"] for entry in map(json.loads, log) if "loss" in entry] for log in logs]
     assert losses[0] == losses[1]
     assert losses[0][-1] < losses[0][0] - 0.1
-    network, record = load_baseline(tmp_path / "whole" / "model", torch.device("cpu"))
-    again, _ = load_baseline(tmp_path / "parts" / "model", torch.device("cpu"))
-    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), again.parameters(), strict=True))
-    assert record.texts("languages") == ["de", "en"]
+    whole, parts = (tmp_path / name / "model" / WEIGHTS for name in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
+    learned = Autoregressive(whole.parent, toy.vocabulary, "the test", torch.device("cpu"))
+    assert list(learned.tags) == ["de", "en"]
 
 
-def test_size_and_forbidden_tokens(toy: TranslationModel, store: Store) -> None:
+def test_size_and_forbidden_tokens(toy: TranslationModel, store: Store, tmp_path: Path) -> None:
     objective = AutoregressiveObjective([store], toy, 512, seed=1)
-    from anyorder.decoding.sentence import encode_sentences
-
+    objective.save(objective.learner, tmp_path)
     sentences = encode_sentences(toy, ["Der Hund sieht ein Haus.", "Ein Kind malt gestern das Haus am Fluss."], "de-en")
-    tag = len(toy.vocabulary) + 1
     for beam in (1, 3):
-        found = decode_baseline(objective.learner.network.eval(), toy, sentences, "de-en", tag, beam)
+        baseline = BaselineDecoder(tmp_path / objective.folder, toy, "de-en", beam, torch.device("cpu"))
+        found = baseline.decode(sentences, lambda count: None)
         assert [one.source for one in found] == [sentence.text for sentence in sentences]
         for one in found:
             assert one.steps == list(range(1, one.length + 1))
@@ -129,21 +135,19 @@ def test_it_is_a_row_of_the_tables(laboratory: Laboratory, tmp_path: Path) -> No
         "table1", tmp_path, [str(laboratory.model)], [laboratory.store, laboratory.text], ["de-en"], ["gold"],
         ["left-to-right"], baseline=0.01, sentences=4, samples=20, device="cpu",
     )  # fmt: skip
-    report = reproduce(request)
-    assert report is not None
+    (report,) = reproduce([request])
     assert [row.row for row in report.parts[0].rows] == [
         "left-to-right", "autoregressive, greedy", "autoregressive, beam 4",
     ]  # fmt: skip
-    assert {one.kind for one in report.spent} == {"train", "decode"}
-    again = reproduce(request)
-    assert again == report
-    with pytest.raises(InputError, match="was trained with other weights"):
-        reproduce(replace(request, baseline_weights={"train": 2}))
+    assert {one.kind for one in report.costs} == {"train", "decode"}
+    assert reproduce([request]) == [report]
+    with pytest.raises(InputError, match="has other settings .weights was {}, now it is {'train': 2}"):
+        reproduce([replace(request, baseline_weights={"train": 2})])
     with pytest.raises(InputError, match="is for a baseline that is trained"):
         replace(request, baseline=None, baseline_weights={"news": 2})
     other = replace(request, baseline=None, baseline_model=laboratory.model)
     with pytest.raises(InputError, match="is no baseline"):
-        reproduce(other)
+        reproduce([other])
 
 
 def test_it_needs_text_for_every_direction(laboratory: Laboratory, vocabulary: Vocabulary, tmp_path: Path) -> None:
@@ -153,7 +157,7 @@ def test_it_needs_text_for_every_direction(laboratory: Laboratory, vocabulary: V
         ["left-to-right"], baseline=0.01, device="cpu",
     )  # fmt: skip
     with pytest.raises(InputError, match="needs a store with a train split"):
-        make_plan(request)
+        make_plans([request])
     other = write_store(tmp_path / "ro-en", vocabulary, {"train": 4})
     with pytest.raises(InputError, match="no store with a train split holds de-en"):
-        make_plan(replace(request, data=[*request.data, other]))
+        make_plans([replace(request, data=[*request.data, other])])

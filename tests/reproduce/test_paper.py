@@ -12,7 +12,7 @@ def test_every_number_of_the_paper_has_its_cell(name: str) -> None:
     table = TABLES[name]
     rows = {row.name for row in table.rows}
     parts = {(part.split, part.max_length) for part in table.parts}
-    for direction, split, limit, row in table.paper:
+    for direction, split, limit, row in BLEU[name]:
         assert direction in table.directions
         assert (split, limit) in parts
         assert row in rows

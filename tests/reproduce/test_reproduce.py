@@ -2,24 +2,40 @@
 
 import json
 import shutil
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from anyorder.decoder import Decoder, load
 from anyorder.decoding.trajectory import read_trajectories
 from anyorder.errors import InputError
-from anyorder.reproduce import jobs as jobs_module
+from anyorder.learning.learn_order import LearnOrderResult
+from anyorder.reproduce import order_jobs
 from anyorder.reproduce import plan as plan_module
+from anyorder.reproduce.jobs import DecodeJob, Job, write_cell
 from anyorder.reproduce.paper import ablation_name
-from anyorder.reproduce.plan import Request, make_plan, make_plans
-from anyorder.reproduce.reproduce import preview, reproduce, reproduce_tables
-from anyorder.reproduce.settings import SETTINGS
-from anyorder.training.learn_order import LearnOrderResult
-from anyorder.translator import Translator, load
+from anyorder.reproduce.plan import Plan, Request, make_plans
+from anyorder.reproduce.render import Report
+from anyorder.reproduce.reproduce import list_jobs, reproduce
+from anyorder.reproduce.settings import ABLATION_STEPS, SETTINGS
 from tests.reproduce.conftest import Laboratory
 
 SENTENCES = 14
+
+
+def make_plan(request: Request) -> Plan:
+    return make_plans([request])[0]
+
+
+def write(request: Request, so_far: bool = False) -> Report:
+    (report,) = reproduce([request], so_far=so_far)
+    return report
+
+
+def kinds(jobs: Iterable[Job]) -> list[str]:
+    return [job.title.split()[0] for job in jobs]
 
 
 @pytest.fixture(scope="module")
@@ -31,28 +47,29 @@ def request_of(laboratory: Laboratory, tmp_path_factory: pytest.TempPathFactory)
 def made(request_of: Request) -> Path:
     """A table that was stopped twice on the way."""
     with pytest.MonkeyPatch.context() as patch:
-        real, decoded = Translator.decode, []
+        real, decoded = Decoder.decode, []
 
-        def killed(self: Translator, *args: object) -> object:
-            decoded.append(args)  # the validation of the first seed, then that of the second
-            if len(decoded) == 2:
+        def killed(self: Decoder, *args: object) -> object:
+            decoded.append(args)  # left-to-right, then for each seed its validation and its order
+            if len(decoded) == 4:
                 raise KeyboardInterrupt
             return real(self, *args)  # type: ignore[arg-type]
 
-        patch.setattr(Translator, "decode", killed)
+        patch.setattr(Decoder, "decode", killed)
         with pytest.raises(KeyboardInterrupt):
-            reproduce(request_of)
+            reproduce([request_of])
+    lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         stopped = LearnOrderResult(Path(), {}, 0, finished=False)
-        patch.setattr(jobs_module, "learn_order", lambda *args, **options: stopped)
-        assert reproduce(request_of) is None
-    states = preview([request_of])
-    assert [state.title.split()[0] for state in states] == ["learn"] * 2 + ["decode"] * 4
-    assert [state.done for state in states] == [True, False, False, False, False, False]
-    assert states[1].estimate is not None  # of learning; nothing is decoded yet
-    assert states[2].estimate is None
+        patch.setattr(order_jobs, "learn_order", lambda *args, **options: stopped)
+        assert reproduce([request_of], on_line=lines.append) == []
+    jobs = list_jobs([request_of])
+    assert sorted(kinds(jobs)) == ["decode"] * 4 + ["learn"] * 2
+    assert lines[-1] == "stopped; run the same command to continue"
+    learned = [job.done for job in jobs if job.title.startswith("learn")]
+    assert learned == [True, False]
     assert not (request_of.out / "table2.md").exists()
-    assert reproduce(request_of) is not None
+    write(request_of)
     return request_of.out
 
 
@@ -100,10 +117,10 @@ def test_a_second_call_computes_nothing(made: Path, request_of: Request, monkeyp
     def refuse(*args: object, **options: object) -> None:
         raise AssertionError("nothing is left to do")
 
-    monkeypatch.setattr(Translator, "decode", refuse)
-    monkeypatch.setattr(jobs_module, "learn_order", refuse)
-    monkeypatch.setattr("anyorder.reproduce.scores.evaluate", refuse)
-    reproduce(request_of)
+    monkeypatch.setattr(Decoder, "decode", refuse)
+    monkeypatch.setattr(order_jobs, "learn_order", refuse)
+    monkeypatch.setattr("anyorder.reproduce.scores.score_systems", refuse)
+    write(request_of)
     assert {name: (made / f"table2{name}").read_bytes() for name in before} == before
 
 
@@ -121,9 +138,8 @@ def without(made: Path, out: Path, *cells: str) -> Path:
 def test_a_table_so_far(made: Path, request_of: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A learned row needs all of its seeds; the rows that are there have the numbers of the whole table."""
     request = replace(request_of, out=without(made, tmp_path / "out", "*,seed=2"))
-    monkeypatch.setattr(Translator, "decode", None)  # nothing is decoded
-    report = reproduce(request, so_far=True)
-    assert report is not None
+    monkeypatch.setattr(Decoder, "decode", None)  # nothing is decoded
+    report = write(request, so_far=True)
     whole = json.loads((made / "table2.json").read_text())
     for found, part in zip(report.parts, whole["parts"], strict=True):
         bleu = {row["row"]: row["bleu"] for row in part["rows"]}
@@ -131,7 +147,7 @@ def test_a_table_so_far(made: Path, request_of: Request, tmp_path: Path, monkeyp
     note = "Not finished yet: De→En dev ≤20, gold (learned:hidden); De→En dev ≤30, gold (learned:hidden)."
     assert report.notes == [note, "Until then, p-values are corrected for the finished heuristic orders only."]
     assert note in (request.out / "table2.md").read_text()
-    assert reproduce(replace(request_of, name="all"), so_far=True).notes == []  # type: ignore[union-attr]
+    assert write(replace(request_of, name="all"), so_far=True).notes == []
     assert {file.name for file in made.glob("all.*")} == {"all.md", "all.tex", "all.json"}
     assert (made / "all.tex").read_bytes() == (made / "table2.tex").read_bytes()
 
@@ -139,10 +155,10 @@ def test_a_table_so_far(made: Path, request_of: Request, tmp_path: Path, monkeyp
 def test_nothing_so_far(made: Path, request_of: Request, tmp_path: Path) -> None:
     request = replace(request_of, out=without(made, tmp_path / "out", "left-to-right"))
     with pytest.raises(InputError, match="table2: no column is finished yet; each needs at least left-to-right"):
-        reproduce(request, so_far=True)
+        reproduce([request], so_far=True)
     assert not list(request.out.glob("table2.*"))
     with pytest.raises(InputError, match="no column is finished yet"):
-        reproduce(replace(request, out=tmp_path / "new"), so_far=True)
+        reproduce([replace(request, out=tmp_path / "new")], so_far=True)
     assert not (tmp_path / "new").exists()
 
 
@@ -151,7 +167,7 @@ def test_several_tables_so_far(made: Path, request_of: Request) -> None:
     whole = replace(request_of, table="table5", rows=["left-to-right"], max_lengths=[None], sentences=None)
     lines: list[str] = []
     twice = [replace(request_of, name=name) for name in ("once", "again")]
-    reports = reproduce_tables([whole, *twice], None, lines.append, so_far=True)
+    reports = reproduce([whole, *twice], so_far=True, on_line=lines.append)
     assert [report.table.name for report in reports] == ["table2", "table2"]
     assert (made / "once.tex").read_bytes() == (made / "again.tex").read_bytes()
     assert lines == ["table5: no column is finished yet"]
@@ -170,24 +186,25 @@ def test_a_table_cannot_have_the_name_of_another(request_of: Request) -> None:
 
 
 def test_several_tables_share_their_jobs(made: Path, request_of: Request) -> None:
-    """The longest runs come first; no job is listed twice."""
+    """No job is listed twice, and each comes after the one that it needs."""
     rows = ["learned:hidden", "learned:confidence"]
-    tables = [replace(request_of, table=name, rows=rows, steps=None) for name in ("table2", "table5")]
-    titles = [state.title for state in preview(tables)]
+    jobs = list_jobs([replace(request_of, table=name, rows=rows, steps=None) for name in ("table2", "table5")])
+    titles = [job.title for job in jobs]
     assert len(titles) == len(set(titles))
-    kinds = [title.split()[0] for title in titles]
-    assert kinds == sorted(kinds, reverse=True) == ["learn"] * 4 + ["decode"] * 10
-    assert ["hidden" in title for title in titles[:4]] == [True, True, False, False]
+    assert sorted(kinds(jobs)) == ["decode"] * 10 + ["learn"] * 4
+    assert all(titles.index(job.needs.title) < number for number, job in enumerate(jobs) if job.needs)
     alone = replace(request_of, rows=["left-to-right"])
-    reports = reproduce_tables([alone, replace(alone, table="analysis", max_lengths=[30])])
+    reports = reproduce([alone, replace(alone, table="analysis", max_lengths=[30])])
     assert [report.table.name for report in reports] == ["table2", "analysis"]
     assert {file.name for file in made.glob("analysis.*")} == {"analysis.md", "analysis.tex", "analysis.json"}
-    reproduce(request_of)
+    write(request_of)
 
 
 def test_several_tables_load_the_model_once(request_of: Request, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = []
-    monkeypatch.setattr(plan_module, "load", lambda *args: loaded.append(load(*args)) or loaded[-1])
+    monkeypatch.setattr(
+        plan_module, "load", lambda *args, **options: loaded.append(load(*args, **options)) or loaded[-1]
+    )
     alone = replace(request_of, rows=["left-to-right"])
     first, second = make_plans([alone, replace(alone, table="analysis")])
     assert len(loaded) == 1
@@ -198,9 +215,12 @@ def test_ablations_have_shorter_runs(request_of: Request) -> None:
     steps = {}
     for table, row in (("table3", "bleu, λ=0.01"), ("table2", "learned:hidden")):
         plan = make_plan(replace(request_of, table=table, rows=[row], steps=None))
-        steps[table] = {job.amount for job in plan.jobs if job.kind == "learn"}
-    settings = SETTINGS["here"]["hidden"]
-    assert steps == {"table3": {settings.ablation_steps}, "table2": {settings.run.steps}}
+        steps[table] = {job.title.split("steps=")[1] for job in plan.jobs if job.title.startswith("learn")}
+    usual = SETTINGS["here"]["hidden"].run.steps
+    assert steps == {
+        "table3": {f"{ABLATION_STEPS}, seed {n}" for n in (1, 2)},
+        "table2": {f"{usual}, seed {n}" for n in (1, 2)},
+    }
 
 
 def test_another_table_takes_what_is_there(made: Path, request_of: Request) -> None:
@@ -215,12 +235,13 @@ def test_another_table_takes_what_is_there(made: Path, request_of: Request) -> N
 def test_directions_can_share_an_order(request_of: Request) -> None:
     both = replace(request_of, directions=["de-en", "en-de"], rows=["learned:hidden"])
     apart, shared = (
-        [job.title for job in make_plan(one).jobs if job.kind == "learn"] for one in (both, replace(both, shared=True))
+        [job.title for job in make_plan(one).jobs if job.title.startswith("learn")]
+        for one in (both, replace(both, shared=True))
     )
     assert [title.split()[1] for title in apart] == ["de-en", "de-en", "en-de", "en-de"]
     assert [title.split()[1] for title in shared] == ["de-en+en-de", "de-en+en-de"]
     alone = make_plan(replace(both, shared=True, directions=["de-en"])).jobs
-    assert [job.title for job in alone if job.kind == "learn"] == shared  # other tables find them
+    assert [job.title for job in alone if job.title.startswith("learn")] == shared  # other tables find them
 
 
 def test_short_sentences_alone(made: Path, request_of: Request) -> None:
@@ -230,41 +251,66 @@ def test_short_sentences_alone(made: Path, request_of: Request) -> None:
     assert all(job.done for job in short.jobs)
 
 
+def first_decoding(request: Request) -> DecodeJob:
+    (job, *_) = (job for job in make_plan(request).jobs if isinstance(job, DecodeJob))
+    return job
+
+
 def test_a_cell_is_filled_up(request_of: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = replace(request_of, out=tmp_path, rows=["left-to-right"])
-    (part, *_), (job, *_) = make_plan(request).parts, make_plan(request).jobs
-    longer = sorted(max(len(one.ids), one.reference_length or 0) for one in part.data.sentences)
-    short = replace(job, max_length=longer[4])  # type: ignore[type-var]
+    job = first_decoding(replace(request_of, out=tmp_path, rows=["left-to-right"]))
+    longer = sorted(job.data.test_set.sizes.tolist())
+    short = replace(job, max_length=longer[4])
     assert short.run()
-    known = short.cell()  # type: ignore[attr-defined]
-    assert 5 <= len(known.rows) < SENTENCES
+    known = short.trajectories()
+    assert 5 <= len(known) < SENTENCES
     decoded: list[int] = []
-    real = Translator.decode
+    real = Decoder.decode
     monkeypatch.setattr(
-        Translator,
+        Decoder,
         "decode",
         lambda self, sentences, *args: decoded.append(len(sentences)) or real(self, sentences, *args),
     )
     assert not job.done
     assert job.run()
-    assert decoded == [SENTENCES - len(known.rows)]
+    assert decoded == [SENTENCES - len(known)]
     assert job.done
-    filled = job.cell()  # type: ignore[attr-defined]
-    fresh = replace(job, results=tmp_path / "fresh")  # type: ignore[type-var]
+    assert len(job.costs()) == 2
+    fresh = replace(job, results=tmp_path / "fresh")
     assert fresh.run()
-    assert list(filled.trajectories()) == list(fresh.cell().trajectories())  # type: ignore[attr-defined]
+    assert job.trajectories() == fresh.trajectories()
+
+
+def test_a_replacement_that_was_killed_is_finished(
+    made: Path, request_of: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a file system where it takes two steps: nothing is decoded again."""
+    job = first_decoding(request_of)
+    folder = job.folder.rename(job.folder.with_name(f"{job.folder.name}.old"))
+    assert not job.done
+    monkeypatch.delattr(Decoder, "decode")
+    assert job.run()
+    assert job.done
+    assert not folder.exists()
+
+
+def test_another_order_under_the_same_name_is_decoded_again(made: Path, request_of: Request, tmp_path: Path) -> None:
+    """Such as one that was learned again."""
+    request = replace(request_of, out=tmp_path / "out")
+    shutil.copytree(made, request.out)
+    job = first_decoding(request)
+    record = json.loads((job.folder / "cell.json").read_text())
+    write_cell(job.folder, {**record["key"], "order": "another"}, job.trajectories(), [])
+    assert not job.done
+    with pytest.raises(InputError, match="another process decoded something else"):
+        job.checksum()
 
 
 def test_other_settings_are_not_mixed_up(made: Path, request_of: Request, monkeypatch: pytest.MonkeyPatch) -> None:
-    from anyorder.reproduce import plan
-
-    here = plan.SETTINGS["here"]
+    here = SETTINGS["here"]
     changed = replace(here["hidden"], run=replace(here["hidden"].run, learning_rate=0.5))
-    monkeypatch.setitem(plan.SETTINGS, "here", {**here, "hidden": changed})
-    with pytest.raises(
-        InputError, match="was learned with other settings \\(run.learning_rate was 0.001, now it is 0.5"
-    ):
-        reproduce(request_of)
+    monkeypatch.setitem(SETTINGS, "here", {**here, "hidden": changed})
+    with pytest.raises(InputError, match="has other settings \\(run.learning_rate was 0.001, now it is 0.5"):
+        reproduce([request_of])
 
 
 def test_an_order_that_was_learned_before_a_setting_existed_is_kept(
@@ -281,8 +327,7 @@ def test_an_order_that_was_learned_before_a_setting_existed_is_kept(
 
 def test_orders_beside_the_model(laboratory: Laboratory, request_of: Request, tmp_path: Path) -> None:
     request = replace(request_of, out=tmp_path, learned="model", data=[laboratory.text], sentences=3)
-    report = reproduce(request)
-    assert report is not None
+    report = write(request)
     assert report.notes == ["De→En: the model has no order of its own for the row learned:hidden."]
     assert [row.row for row in report.parts[0].rows] == ["left-to-right", "margin"]
     assert "too few for a significance test" in " ".join(report.footer())

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from anyorder.report.table_data import Cell, Column
-from anyorder.reproduce.cells import Spent
-from anyorder.reproduce.render import Report, cost_text, elapsed_by_device
+from anyorder.reproduce.jobs import Cost
+from anyorder.reproduce.render import Report, cost_text
 from anyorder.reproduce.scores import Compared, PartScore, RowScore, combine_seeds
 from anyorder.reproduce.tables import TABLES, Part
 
@@ -48,8 +48,8 @@ def part(learned: RowScore, limit: int) -> PartScore:
 def test_verdict_counts_lines() -> None:
     better = part(row("learned:hidden", 22.0, True, left=0.01, margin=0.2), 20)
     worse = part(row("learned:hidden", 20.5, True, left=0.3, margin=0.04), 30)
-    spent = [Spent("learn", 90.0, "H200", 10), Spent("decode", 30.0, "H200", 5), Spent("decode", 60.0, "CPU", 5)]
-    report = Report(TABLES["table2"], "here", [better, worse], spent, ["A note."])
+    costs = [Cost("learn", 90.0, "H200"), Cost("decode", 30.0, "H200"), Cost("decode", 60.0, "CPU")]
+    report = Report(TABLES["table2"], "here", [better, worse], costs, ["A note."])
     summary, details = report.tables()
     assert summary.notes == [
         "The best learned order is the best order or not significantly below the best heuristic one in 1 of 2 lines; "
@@ -65,8 +65,7 @@ def test_verdict_counts_lines() -> None:
         ["–", "0.010", "1.000"],
         ["1.000", "0.200", "–"],
     ]
-    assert cost_text(spent) == "2.0 minutes on H200 (learning 1.5, decoding 0.5); 1.0 minutes on CPU (decoding 1.0)"
-    assert elapsed_by_device(spent) == {"H200": 2.0, "CPU": 1.0}
+    assert cost_text(costs) == "2.0 minutes on H200 (learning 1.5, decoding 0.5); 1.0 minutes on CPU (decoding 1.0)"
     assert "A note." in report.footer()
 
 
@@ -96,20 +95,3 @@ def test_a_direction_that_one_length_rule_lacks_is_left_out_there() -> None:
 
 def _cells(columns: Sequence[Column]) -> list[tuple[str, Sequence[Cell]]]:
     return [(column.heading, column.cells) for column in columns]
-
-
-def test_processes_that_share_a_device() -> None:
-    """Three sessions within two minutes, a pause, and one more; the other device is not shared."""
-    spent = [
-        Spent("learn", 120.0, "H200", 10, 1120.0),
-        Spent("learn", 60.0, "H200", 10, 1090.0),
-        Spent("decode", 30.0, "H200", 5, 1130.0),
-        Spent("decode", 50.0, "H200", 5, 1250.0),
-        Spent("decode", 60.0, "CPU", 5, 1120.0),
-    ]
-    assert elapsed_by_device(spent) == {"H200": 3.0, "CPU": 1.0}
-    shared, alone = cost_text(spent).split("; ")
-    assert shared == "4.3 minutes on H200 (learning 3.0, decoding 1.3), by several processes within 3.0 minutes"
-    assert alone == "1.0 minutes on CPU (decoding 1.0)"
-    unknown = Spent("learn", 60.0, "H200", 10)
-    assert elapsed_by_device([*spent, unknown])["H200"] == 4.0

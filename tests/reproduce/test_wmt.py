@@ -10,10 +10,10 @@ import torch
 
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.reproduce.plan import Request
-from anyorder.reproduce.reproduce import PaperSource, preview, reproduce
-from anyorder.reproduce.wmt import PAIRS, keep_languages, pairs_of, read_wmt
+from anyorder.reproduce.reproduce import list_jobs, reproduce
+from anyorder.reproduce.wmt import keep_languages, load_splits, wmt_pairs
 from tests.conftest import toy_pairs
 from tests.models.test_xlm import write_xlm
 
@@ -21,13 +21,11 @@ from tests.models.test_xlm import write_xlm
 def use_datasets(patch: pytest.MonkeyPatch) -> None:
     """A stand-in for the package `datasets` that reads JSON lines: FOLDER/CONFIG/SPLIT.jsonl."""
 
-    def load(path: str, name: str, split: str) -> list[dict[str, object]]:
-        return [json.loads(line) for line in (Path(path) / name / f"{split}.jsonl").read_text().splitlines()]
+    def load(path: str, name: str) -> dict[str, list[dict[str, object]]]:
+        files = (Path(path) / name).iterdir()
+        return {file.stem: list(map(json.loads, file.read_text().splitlines())) for file in files}
 
-    def names(path: str, name: str) -> list[str]:
-        return [file.stem for file in (Path(path) / name).iterdir()]
-
-    patch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load, get_dataset_split_names=names))  # type: ignore[arg-type]
+    patch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -47,21 +45,23 @@ def test_from_the_hub_to_a_table(stand_ins: Path, tmp_path: Path, monkeypatch: p
     use_datasets(monkeypatch)
     request = Request(
         "table1", tmp_path, directions=["de-en"], rules=["table:4"], rows=["left-to-right", "learned:hidden"],
-        scale="paper", seeds=1, steps=1, sentences=12, samples=20, device="cpu",
+        scale="paper", datasets={"de-en": str(stand_ins / "wmt")}, xlm={"de-en": str(stand_ins / "xlm")}, train_steps=2,
+        seeds=1, steps=1, sentences=12, samples=20, device="cpu",
     )  # fmt: skip
-    paper = PaperSource({"de-en": str(stand_ins / "wmt")}, {"de-en": str(stand_ins / "xlm")}, steps=2)
-    assert [state.done for state in preview([request], paper)] == [False]
-    report = reproduce(request, paper)
-    assert report is not None
+    assert [job.done for job in list_jobs([request])] == [False]
+    lines: list[str] = []
+    assert reproduce([request], (2, 2), on_line=lines.append) == []
+    assert lines == ["part 2 of 2 is done, but 1 job of other parts is not; run the command again after them"]
+    (report,) = reproduce([request])
     assert report.notes == ["De→En: there is no test set."]
     assert [row.row for row in report.parts[0].rows] == ["left-to-right", "learned:hidden"]
-    assert {one.kind for one in report.spent} == {"train", "learn", "decode"}
-    assert all(state.done for state in preview([request], paper))
+    assert {one.kind for one in report.costs} == {"train", "learn", "decode"}
+    assert all(job.done for job in list_jobs([request]))
     model = TranslationModel.from_pretrained(tmp_path / "paper" / "de-en" / "run" / "model")
     assert model.config.languages == ("de", "en")
     assert model.config.transformer.source_sees_target
     assert (tmp_path / "paper" / "de-en" / "text" / "train.de").read_text().count("\n") == 60
-    assert reproduce(request, paper) == report
+    assert reproduce([request]) == [report]
 
 
 def test_a_model_with_fewer_languages_computes_the_same(stand_ins: Path) -> None:
@@ -75,26 +75,29 @@ def test_a_model_with_fewer_languages_computes_the_same(stand_ins: Path) -> None
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match="through the package datasets: pip install datasets"):
-        read_wmt(PAIRS["de-en"], "train", ("de", "en"))
+        load_splits("wmt/wmt14", "de-en")
 
 
-def test_rows_that_are_no_translations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_sets_that_cannot_be_used(stand_ins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_datasets(monkeypatch)
-    (tmp_path / "de-en").mkdir()
-    (tmp_path / "de-en" / "train.jsonl").write_text('{"text": "Hund"}\n')
-    from dataclasses import replace
+    folder = tmp_path / "wmt" / "de-en"
+    folder.mkdir(parents=True)
+    sources = {"datasets": {"de-en": str(folder.parent)}, "xlm": {"de-en": str(stand_ins / "xlm")}}
+    request = Request("table1", tmp_path / "out", scale="paper", device="cpu", **sources)
+    (pair,) = wmt_pairs(request, ["de-en"])
+    for file, content, message in (
+        ("train", '{"text": "Hund"}', "expected rows with a translation into de and en"),
+        ("train", '{"translation": {"de": "Hund", "en": "dog"}}', "has no split 'validation'"),
+        ("test", "no JSON", "cannot be loaded"),
+    ):
+        (folder / f"{file}.jsonl").write_text(content + "\n")
+        with pytest.raises(InputError, match=message):
+            pair.job().run()
+        assert not pair.data[0].exists()
 
-    source = replace(PAIRS["de-en"], dataset=str(tmp_path))
-    pairs = read_wmt(source, "train", ("de", "en"))
-    assert pairs is not None
-    with pytest.raises(InputError, match="expected rows with a translation into de and en"):
-        next(pairs)
-    assert read_wmt(source, "test", ("de", "en")) is None
-    with pytest.raises(InputError, match="cannot be loaded"):
-        read_wmt(replace(source, config="ro-en"), "train", ("ro", "en"))
 
-
-def test_pairs_of_directions() -> None:
-    assert pairs_of(["en-de", "de-en", "en-zh"]) == ["de-en", "zh-en"]
+def test_pairs_of_directions(tmp_path: Path) -> None:
+    request = Request("table1", tmp_path, scale="paper", device="cpu")
+    assert [pair.name for pair in wmt_pairs(request, ["en-de", "de-en", "en-zh"])] == ["de-en", "zh-en"]
     with pytest.raises(InputError, match="unknown direction 'fr-en'"):
-        pairs_of(["fr-en"])
+        wmt_pairs(request, ["fr-en"])

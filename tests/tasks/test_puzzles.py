@@ -5,39 +5,39 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anyorder.decoding.config import DecodingConfig
+from anyorder.decoder import Decoder
 from anyorder.errors import InputError
-from anyorder.models.pretrained import load_transformers
-from anyorder.tasks import make_task
-from anyorder.tasks.canvases import CellTokens, fill_puzzles
-from anyorder.tasks.encoder import EncoderConfig, as_model, first_symbol, new_encoder, save_encoder
-from anyorder.tasks.puzzles import read_puzzles
+from anyorder.evaluation.puzzles import answers_of
+from anyorder.models.hf.pretrained import load_transformers
+from anyorder.tasks import make_puzzle
+from anyorder.tasks.encoder import FIRST_SYMBOL, EncoderConfig, as_model, new_encoder, save_encoder
+from anyorder.tasks.puzzles import CellTokens, read_puzzles
 
 PUZZLE, SOLUTION = "0200000004200103", "1234431234212143"
 
 
 def test_bad_lines_are_left_out_with_a_note() -> None:
-    task = make_task("sudoku-4x4")
+    task = make_puzzle("sudoku-4x4")
     lines = [PUZZLE, "12", "x" * 16, "1100000000000000", PUZZLE, PUZZLE, PUZZLE, f" {PUZZLE.replace('0', '.')}\r"]
     solutions = [SOLUTION, SOLUTION, SOLUTION, SOLUTION, "1", PUZZLE, SOLUTION[::-1], SOLUTION]
     read = read_puzzles(task, lines, solutions)
-    assert read.lines == [1, 8]
-    assert read.puzzles.tolist() == [task.read(PUZZLE).tolist()] * 2
+    assert read.usable == [0, 7]
+    assert read.puzzles[read.usable].tolist() == [task.read(PUZZLE).tolist()] * 2
     assert read.solutions is not None
-    assert read.solutions.tolist() == [task.read(SOLUTION).tolist()] * 2
+    assert read.solutions[read.usable].tolist() == [task.read(SOLUTION).tolist()] * 2
     expected = "expected the 16 cells of sudoku-4x4: 1 to 4, or 0 for an empty cell"
-    assert [(note.line, note.note, note.scored) for note in read.notes] == [
-        (2, f"unreadable puzzle (2 characters, {expected})", False),
-        (3, f"unreadable puzzle ('x', {expected})", False),
-        (4, "unsolvable puzzle (no solution)", False),
-        (5, f"unreadable solution (1 character, {expected})", False),
-        (6, "unreadable solution (has empty cells)", False),
-        (7, "wrong solution (changes the puzzle)", False),
+    assert [(i, problem.side, problem.note) for i, problem in enumerate(read.problems) if problem] == [
+        (1, "source", f"unreadable puzzle (2 characters, {expected})"),
+        (2, "source", f"unreadable puzzle ('x', {expected})"),
+        (3, "source", "unsolvable puzzle (no solution)"),
+        (4, "reference", f"unreadable solution (1 character, {expected})"),
+        (5, "reference", "unreadable solution (has empty cells)"),
+        (6, "reference", "wrong solution (changes the puzzle)"),
     ]
 
 
 def test_strict_names_the_first_bad_line() -> None:
-    task = make_task("sudoku-4x4")
+    task = make_puzzle("sudoku-4x4")
     with pytest.raises(InputError, match="^p.txt, line 2: the puzzle has no solution$"):
         read_puzzles(task, [PUZZLE, "1100000000000000"], None, ["p.txt"], strict=True)
     with pytest.raises(InputError, match="^s.txt, line 1: 2 characters, expected the 16 cells of sudoku-4x4"):
@@ -45,7 +45,7 @@ def test_strict_names_the_first_bad_line() -> None:
 
 
 def test_nothing_to_solve() -> None:
-    task = make_task("sudoku-4x4")
+    task = make_puzzle("sudoku-4x4")
     with pytest.raises(InputError, match="no line is a puzzle of sudoku-4x4"):
         read_puzzles(task, ["12"])
     with pytest.raises(InputError, match="puzzles has 1 lines but solutions has 2"):
@@ -53,7 +53,7 @@ def test_nothing_to_solve() -> None:
 
 
 def test_a_model_for_puzzles_is_saved_as_any_transformers_model(tmp_path: Path) -> None:
-    task = make_task("sudoku-4x4")
+    task = make_puzzle("sudoku-4x4")
     network = new_encoder(task, EncoderConfig(16, 1, 2), seed=3)
     save_encoder(network, task, tmp_path / "model")
     loaded = load_transformers(tmp_path / "model")
@@ -65,20 +65,21 @@ def test_a_model_for_puzzles_is_saved_as_any_transformers_model(tmp_path: Path) 
     assert loaded.max_length == task.cells
     examples = task.generate(6, seed=1)
     cells = CellTokens(loaded, task)
-    assert (cells.tokens(examples.solutions) == examples.solutions + first_symbol() - 1).all()
+    assert (cells.tokens(examples.solutions) == examples.solutions + FIRST_SYMBOL - 1).all()
     assert (cells.tokens(examples.puzzles)[examples.puzzles == 0] == loaded.mask_token).all()
     assert (cells.answers(cells.tokens(examples.puzzles)) == examples.puzzles).all()
-    decoding = DecodingConfig("margin").bind(loaded, "infill")
-    answers = [fill_puzzles(model, cells, examples.puzzles, decoding) for model in (loaded, fresh)]
-    np.testing.assert_array_equal(answers[0].cells, answers[1].cells)
-    assert (answers[0].cells > 0).all()
-    assert ((answers[0].cells == examples.puzzles) | (examples.puzzles == 0)).all()
+    lines = [task.write(puzzle) for puzzle in examples.puzzles]
+    solved = [Decoder(model, task).solve(lines, "margin") for model in (loaded, fresh)]
+    answers = [answers_of(task, trajectories) for trajectories in solved]
+    np.testing.assert_array_equal(answers[0], answers[1])
+    assert (answers[0] > 0).all()
+    assert ((answers[0] == examples.puzzles) | (examples.puzzles == 0)).all()
     with pytest.raises(InputError, match="sudoku-9x9 has 81 cells, the model has room for 16"):
-        CellTokens(loaded, make_task("sudoku-9x9"))
+        CellTokens(loaded, make_puzzle("sudoku-9x9"))
 
 
 def test_a_model_of_something_else_is_refused() -> None:
-    task = make_task("sudoku-4x4")
+    task = make_puzzle("sudoku-4x4")
 
     class Letters(type(task)):  # type: ignore[misc]
         symbols = "abcd"

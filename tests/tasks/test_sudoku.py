@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder.errors import InputError
-from anyorder.tasks import Examples, PuzzleTask, make_task
+from anyorder.tasks import Examples, PuzzleTask, make_puzzle
 from anyorder.tasks.sudoku_solver import is_valid, layout, solve
 
 
@@ -30,7 +30,7 @@ def _holds_rules(rows: tuple[tuple[int, ...], ...]) -> bool:
 
 @pytest.fixture(scope="module")
 def puzzles9() -> Examples:
-    return make_task("sudoku-9x9").generate(40, seed=3)
+    return make_puzzle("sudoku-9x9").generate(40, seed=3)
 
 
 def test_all_filled_grids(all_grids: np.ndarray) -> None:
@@ -73,7 +73,7 @@ def test_units() -> None:
 
 @pytest.mark.parametrize(("name", "count"), [("sudoku-4x4", 300), ("sudoku-9x9", 40)])
 def test_generated_puzzles_have_one_solution(name: str, count: int, puzzles9: Examples) -> None:
-    task = make_task(name)
+    task = make_puzzle(name)
     examples = puzzles9 if name == "sudoku-9x9" else task.generate(count, seed=3)
     assert len(examples) == count
     assert task.is_solved(examples.puzzles, examples.solutions).all()
@@ -90,7 +90,7 @@ def test_generated_puzzles_have_one_solution(name: str, count: int, puzzles9: Ex
 
 
 def test_generation_depends_on_the_seed_alone() -> None:
-    task = make_task("sudoku-4x4")
+    task = make_puzzle("sudoku-4x4")
     once, again, other = (task.generate(50, seed).puzzles for seed in (5, 5, 6))
     np.testing.assert_array_equal(once, again)
     assert (once != other).any()
@@ -98,7 +98,7 @@ def test_generation_depends_on_the_seed_alone() -> None:
 
 @pytest.mark.parametrize("name", ["sudoku-4x4", "sudoku-9x9"])
 def test_symmetries_keep_puzzles_valid_and_solutions_unique(name: str, puzzles9: Examples) -> None:
-    task = make_task(name)
+    task = make_puzzle(name)
     examples = puzzles9 if name == "sudoku-9x9" else task.generate(60, seed=3)
     changed = task.augment(examples, np.random.default_rng(1))
     np.testing.assert_array_equal((changed.puzzles > 0).sum(1), (examples.puzzles > 0).sum(1))
@@ -111,14 +111,14 @@ def test_symmetries_keep_puzzles_valid_and_solutions_unique(name: str, puzzles9:
 
 def test_every_grid_is_reached_by_symmetries(all_grids: np.ndarray) -> None:
     """A group of 4! * (2 * 2 * 2)^2 * 2 symmetries reaches a third or two thirds of the 288 grids from any grid."""
-    task = make_task("sudoku-4x4")
+    task = make_puzzle("sudoku-4x4")
     start = np.repeat(all_grids[:1], 4000, axis=0)
     reached = task.augment(Examples(start, start), np.random.default_rng(2)).solutions
     assert len(np.unique(reached, axis=0)) in (96, 192)
 
 
 def test_a_line_is_read_and_written() -> None:
-    task = make_task("sudoku-4x4")
+    task = make_puzzle("sudoku-4x4")
     cells = task.read("1000.0300204.041\n")
     assert cells.tolist() == [1, 0, 0, 0, 0, 0, 3, 0, 0, 2, 0, 4, 0, 0, 4, 1]
     assert task.write(cells) == "1000003002040041"
@@ -131,11 +131,11 @@ def test_a_line_is_read_and_written() -> None:
 
 def test_a_task_that_is_not_registered_can_say_what_is_wrong() -> None:
     with pytest.raises(InputError, match="^1 character, expected the 16 cells of puzzle: 1 to 4"):
-        type(make_task("sudoku-4x4"))().read("1")
+        type(make_puzzle("sudoku-4x4"))().read("1")
 
 
 def test_puzzles_without_a_solution_are_found() -> None:
-    task = make_task("sudoku-9x9")
+    task = make_puzzle("sudoku-9x9")
     empty, twice = np.zeros(81, np.int64), np.zeros(81, np.int64)
     twice[[0, 5]] = 4
     hidden = np.zeros(81, np.int64)
@@ -145,7 +145,7 @@ def test_puzzles_without_a_solution_are_found() -> None:
 
 
 def test_answers_and_scores() -> None:
-    task = make_task("sudoku-4x4")
+    task = make_puzzle("sudoku-4x4")
     examples = task.generate(3, seed=1)
     puzzles, answers = examples.puzzles, examples.solutions.copy()
     first = int(np.flatnonzero(puzzles[0] == 0)[0])
@@ -159,7 +159,7 @@ def test_answers_and_scores() -> None:
 
 
 def test_a_single_puzzle_is_as_good_as_many() -> None:
-    task = make_task("sudoku-9x9")
+    task = make_puzzle("sudoku-9x9")
     for seed in range(8):
         example = task.generate(1, seed)
         assert task.is_solved(example.puzzles, example.solutions).all()
@@ -169,7 +169,7 @@ def test_a_single_puzzle_is_as_good_as_many() -> None:
 
 def test_an_unknown_task() -> None:
     with pytest.raises(InputError, match="unknown task 'sudoku': did you mean 'sudoku-4x4'"):
-        make_task("sudoku")
+        make_puzzle("sudoku")
 
 
 def test_a_task_of_ones_own() -> None:
@@ -187,10 +187,10 @@ def test_a_task_of_ones_own() -> None:
     register_task("copy")(Copy)
     register_task("copy")(Copy)
     try:
-        task = make_task("copy")
+        task = make_puzzle("copy")
         assert task.name == "copy"
         assert task.read("0a").tolist() == [0, 1]
         other = register_task("copy")(type("Other", (Copy,), {}))  # a user's own may be replaced
-        assert type(make_task("copy")) is other
+        assert type(make_puzzle("copy")) is other
     finally:
         del TASKS["copy"]

@@ -7,20 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anyorder.data.random_streams import random_for
 from anyorder.training.batches import (
     IGNORED,
     Cursor,
     Prefetcher,
     batch_boundaries,
     iter_batches,
-    pad_predictions,
-    padded_cu_seqlens,
-    random_for,
     sample_mask,
     shuffled,
-    tail_lengths,
     weights_by_corpus,
-)  # fmt: skip
+)
+from anyorder.training.text_objective import pad_predictions, padded_cu_seqlens, tail_lengths
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=60), st.integers(30, 100), st.integers(2, 9))

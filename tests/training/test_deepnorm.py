@@ -7,14 +7,13 @@ import torch
 
 from anyorder.data.store import Store
 from anyorder.errors import InputError
-from anyorder.models.attention import FullAttention, Segments
-from anyorder.models.transformer import Transformer, TransformerConfig
+from anyorder.models.native.attention import FullAttention, Segments
+from anyorder.models.native.transformer import Transformer, TransformerConfig
 from anyorder.training.config import TextTrainConfig
-from anyorder.training.deepnorm import branch_rates, scale_branches, use_deepnorm
 from anyorder.training.mlm_objective import MLMConfig, MLMObjective
-from anyorder.training.optimizer import make_optimizer, set_rate
-from anyorder.training.train import train_model
-from anyorder.training.translation_objective import MaskingConfig, TranslationObjective, new_model
+from anyorder.training.optimizer import branch_rates, make_optimizer, scale_branches, set_rate, use_deepnorm
+from anyorder.training.train import new_model, train_model
+from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
 from tests.conftest import tiny
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from anyorder.data.store import Store
 from anyorder.errors import InputError
-from anyorder.models.transformer import TransformerConfig
+from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
+from anyorder.learning.learn_order import learn_order
+from anyorder.models.native.transformer import TransformerConfig
 from anyorder.orders.policy import PolicyConfig
 from anyorder.training.config import TextTrainConfig
-from anyorder.training.learn_order import LEARN_ORDER_RUN, learn_order
-from anyorder.training.order_loss import RLConfig
 from anyorder.training.train import train_model
 from anyorder.training.translation_objective import MaskingConfig
 from tests.conftest import tiny
@@ -48,10 +48,12 @@ def test_an_order(store: Store, tmp_path: Path) -> None:
 
     def learn(steps: int, rl: RLConfig, policy: PolicyConfig) -> int:
         run = replace(LEARN_ORDER_RUN, steps=steps, device="cpu")
-        return learn_order(model, store, tmp_path / "run", "de-en", policy, rl, run, resume=True).steps
+        return learn_order(model, "de-en", tmp_path / "run", store, policy=policy, rl=rl, run=run, resume=True).steps
 
     learn(1, rl, PolicyConfig("linear"))
     forget(tmp_path / "run", "rl", "gamma")
     with pytest.raises(InputError, match=r"cannot resume: rl\.gamma was 0\.999, now it is 0\.9$"):
         learn(2, replace(rl, gamma=0.9), PolicyConfig("linear"))
     assert learn(2, rl, PolicyConfig("linear")) == 2
+    forget(tmp_path / "run", "policy", "dropout")
+    assert learn(3, rl, PolicyConfig("linear")) == 3

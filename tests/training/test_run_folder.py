@@ -22,8 +22,14 @@ from anyorder.data.store import Store
 from anyorder.errors import InputError
 from anyorder.files import CHECKSUMS, lock_folder
 from anyorder.training.batches import Cursor
-from anyorder.training.checkpoint import RunState, load_latest, save_state
-from anyorder.training.run_folder import append_to_log, open_run_folder, truncate_log
+from anyorder.training.run_folder import (
+    RunState,
+    append_to_log,
+    load_latest,
+    open_run_folder,
+    save_state,
+    truncate_log,
+)
 from tests.processes import start_two, wait_until
 
 FINGERPRINT: dict[str, object] = {"seed": 1, "masking": {"weights": {}}}
@@ -252,7 +258,7 @@ def test_a_full_disk_loses_nothing_that_was_complete(
     def full(run: Path, state: RunState, *rest: Any) -> None:
         with monkeypatch.context() as patch:
             if state.step == 2:
-                patch.setattr("anyorder.training.checkpoint.write_tensors", _no_space)
+                patch.setattr("anyorder.training.run_folder.write_tensors", _no_space)
             write(run, state, *rest)
 
     monkeypatch.setattr("anyorder.training.loop.save_state", full)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from anyorder.cli import main
 from anyorder.data.store import Store
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.translation_model import TranslationModel
 from tests.processes import Fork, run_two, wait_until
 
 SIZE = [

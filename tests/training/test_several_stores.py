@@ -13,21 +13,21 @@ from sacrebleu.metrics import BLEU
 from anyorder.data.store import Split, Store
 from anyorder.data.stores import Stores, open_stores
 from anyorder.data.vocabulary import SPECIALS, Vocabulary
+from anyorder.decoder import Decoder
 from anyorder.decoding.lengths import make_length
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
-from anyorder.models.length import LengthTable
-from anyorder.models.transformer import TransformerConfig
-from anyorder.models.translation import ModelConfig, TranslationModel
+from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
+from anyorder.learning.learn_order import learn_order, translation_order_objective
+from anyorder.models.native.length import LengthTable
+from anyorder.models.native.transformer import TransformerConfig
+from anyorder.models.native.translation_model import ModelConfig, TranslationModel
 from anyorder.orders.policy import PolicyConfig
 from anyorder.training.batches import Cursor
 from anyorder.training.config import TextTrainConfig
-from anyorder.training.learn_order import LEARN_ORDER_RUN, learn_order, translation_order_objective
 from anyorder.training.mlm_objective import MLMConfig, MLMObjective
-from anyorder.training.order_loss import RLConfig
-from anyorder.training.train import train_model
-from anyorder.training.translation_objective import MaskingConfig, TranslationObjective, new_model
-from anyorder.translator import Translator
+from anyorder.training.train import new_model, train_model
+from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
 from tests.stores import write_store
 
 SIZE = TransformerConfig(hidden_size=32, num_layers=2, num_heads=2, max_positions=32)
@@ -74,7 +74,7 @@ def drawn(objective: TranslationObjective, stores: Stores, epochs: int = 1) -> C
             break
         arrays = batch.arrays
         tokens = arrays["tokens"].copy()
-        tokens[arrays["masked"]] = arrays["labels"]
+        tokens[arrays["predicted"]] = arrays["labels"]
         halves = np.split(np.arange(len(tokens)), arrays["half_cu_seqlens"][1:-1])
         for number, (source, target) in enumerate(zip(halves[::2], halves[1::2], strict=True)):
             direction, corpus = known[tokens[source[1:-1]].tobytes(), tokens[target[1:-1]].tobytes()]
@@ -153,7 +153,7 @@ def test_shifted_pairs_reach_every_position(stores: Stores) -> None:
     for _ in range(60):
         batch, other = (next(some)[0] for some in batches)
         positions, shifts = other.arrays["positions"], other.arrays["positions"] - batch.arrays["positions"]
-        by_pair = [set(part) for part in np.split(shifts, batch.arrays["pair_cu_seqlens"][1:-1])]
+        by_pair = [set(part) for part in np.split(shifts, batch.arrays["row_cu_seqlens"][1:-1])]
         assert all(len(shift) == 1 and min(shift) >= 0 for shift in by_pair)
         moved, pairs = moved + sum(shift != {0} for shift in by_pair), pairs + len(by_pair)
         seen |= set(positions.tolist())
@@ -183,12 +183,12 @@ def test_chinese_is_scored_by_characters_and_the_others_by_words(
     for ids in wrong:
         ids[1] += 1 if pieces[ids[1]][0] == pieces[(ids[1] + 1) % len(pieces)][0] else -1
 
-    def decode(self: Translator, sentences: object, to: str, config: object) -> Iterator[Trajectory]:
+    def decode(self: Decoder, sentences: object, *rest: object) -> Iterator[Trajectory]:
         for ids in wrong:
-            tokens, text = self.model.to_tokens(ids), self.model.to_text(ids, to)
+            tokens, text = self.model.to_tokens(ids), self.model.to_text(ids, self.task.name)
             yield Trajectory("", text, tokens, list(range(1, len(ids) + 1)), [], "", len(ids), "")
 
-    monkeypatch.setattr(Translator, "decode", decode)
+    monkeypatch.setattr(Decoder, "decode", decode)
     words = [[" ".join(vocabulary.words(ids)) for ids in made] for made in (wrong, [references[i] for i in range(3)])]
     if direction == "en-zh":
         texts = [[line.replace(" ", "") for line in lines] for lines in words]
@@ -203,7 +203,7 @@ def test_chinese_is_scored_by_characters_and_the_others_by_words(
 def test_pretraining_reads_the_text_of_all_stores(stores: Stores) -> None:
     objective = MLMObjective(stores, new_model(stores, SIZE, None, 1), MLMConfig(), 4000, 1, fixed=False)
     batch = next(objective.batches(Cursor(), 0, 0, 1))[0]
-    assert len(batch.arrays["segment_cu_seqlens"]) - 1 == 240
+    assert len(batch.arrays["row_cu_seqlens"]) - 1 == 240
     assert set(batch.arrays["languages"]) == {0, 1, 2, 3}
 
 
@@ -309,5 +309,7 @@ def test_a_model_and_an_order_are_trained_on_all_and_resumed(stores: Stores, tmp
         train_model(paths[:2], tmp_path / "run", SIZE, masking, replace(run, steps=3), resume=True)
     assert train_model(paths, tmp_path / "run", SIZE, masking, replace(run, steps=3), resume=True).steps == 3
     learned = replace(LEARN_ORDER_RUN, steps=1, device="cpu")
-    order = learn_order(result.model, paths, tmp_path / "order", "all", PolicyConfig("confidence"), RL, learned)
+    order = learn_order(
+        result.model, "all", tmp_path / "order", paths, policy=PolicyConfig("confidence"), rl=RL, run=learned
+    )
     assert {name for name in order.scores if name.startswith("bleu")} == {f"bleu {direction}" for direction in ALL}

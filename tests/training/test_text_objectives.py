@@ -13,16 +13,16 @@ import torch.nn.functional as F
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
-from anyorder.models.attention import FullAttention, Segments, SourceIsolated
-from anyorder.models.length import offset_class
-from anyorder.models.transformer import TransformerConfig
+from anyorder.models.native.attention import FullAttention, Segments, SourceIsolated
+from anyorder.models.native.length import offset_class
+from anyorder.models.native.transformer import TransformerConfig
 from anyorder.training.batches import IGNORED, Cursor
 from anyorder.training.mlm_objective import MLMConfig, MLMObjective
-from anyorder.training.objective import HostBatch
+from anyorder.training.text_objective import HostBatch
+from anyorder.training.train import new_model
 from anyorder.training.translation_objective import (
     MaskingConfig,
     TranslationObjective,
-    new_model,
     smoothed_cross_entropy,
 )
 from tests.conftest import tiny
@@ -48,7 +48,7 @@ def first_batch(objective: TranslationObjective | MLMObjective) -> HostBatch:
 
 
 def pairs_of(batch: HostBatch) -> list[slice]:
-    offsets = batch.arrays["pair_cu_seqlens"]
+    offsets = batch.arrays["row_cu_seqlens"]
     return [slice(a, b) for a, b in itertools.pairwise(offsets)]
 
 
@@ -57,8 +57,8 @@ def test_a_batch_holds_whole_pairs_with_part_of_the_target_masked(store: Store) 
     batch = first_batch(objective)
     arrays, vocabulary = batch.arrays, store.vocabulary
     original = arrays["tokens"].copy()
-    assert (original[arrays["masked"]] == vocabulary.mask).all()
-    original[arrays["masked"]] = arrays["labels"]
+    assert (original[arrays["predicted"]] == vocabulary.mask).all()
+    original[arrays["predicted"]] = arrays["labels"]
     split = store.split("train")
     known = {
         (tuple(split.sides[a][i]), tuple(split.sides[b][i])) for a, b in (("de", "en"), ("en", "de"))
@@ -124,7 +124,7 @@ def test_the_loss_is_that_of_one_pair_after_the_other(store: Store, together: bo
     batch, model = first_batch(objective), objective.learner.eval()
     arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
     label_at = torch.full_like(arrays["tokens"], IGNORED)
-    label_at[arrays["masked"]] = arrays["labels"]
+    label_at[arrays["predicted"]] = arrays["labels"]
     words, lengths = [], []
     with torch.no_grad():
         for pair in pairs_of(batch):
@@ -152,11 +152,24 @@ def test_fixed_shapes_change_nothing(store: Store) -> None:
     for (a, _), (b, _), _ in zip(exact.batches(Cursor(), 0, 0, 1), fixed.batches(Cursor(), 0, 0, 1), range(30)):  # noqa: B905
         assert (a.tokens, a.predicted) == (b.tokens, b.predicted)
         assert loss_of(exact, a) == pytest.approx(loss_of(fixed, b), abs=1e-5)
-        assert b.arrays["pair_cu_seqlens"].max() == TOKENS
+        assert b.arrays["row_cu_seqlens"].max() == TOKENS
         shapes.append({name: array.shape for name, array in b.arrays.items()})
-        longest = max(np.diff(b.arrays[f"{name}_cu_seqlens"]).max() for name in ("pair", "half", "masked"))
+        longest = max(np.diff(b.arrays[f"{name}_cu_seqlens"]).max() for name in ("row", "half", "predicted"))
         assert longest <= b.longest
     assert all(shape == shapes[0] for shape in shapes)
+
+
+def test_padding_of_batches_with_few_rows(store: Store) -> None:
+    """The padding is split into rows, too; predictions beyond what fits are dropped."""
+    exact, fixed = task_for(store), task_for(store, fixed=True)
+    for objective in (exact, fixed):
+        objective._max_rows = 3
+    a, b = first_batch(exact), first_batch(fixed)
+    assert b.arrays["row_cu_seqlens"][3] == a.tokens < b.arrays["row_cu_seqlens"].max() == TOKENS
+    assert loss_of(exact, a) == pytest.approx(loss_of(fixed, b), abs=1e-5)
+    fixed._max_predicted = 2
+    b = first_batch(fixed)
+    assert (b.predicted, b.arrays["labels"].tolist()) == (2, a.arrays["labels"][:2].tolist())
 
 
 @pytest.mark.parametrize(("direction", "pair"), [("de-en", (0, 1)), ("en-de", (1, 0))])

@@ -1,17 +1,26 @@
 """Which split chooses the checkpoint: `selection` where there is one, and then nothing looks at dev."""
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from anyorder.data.corpus import parse_corpora
 from anyorder.data.prepare import prepare
 from anyorder.data.store import Split, Store
 from anyorder.errors import InputError
+from anyorder.evaluation.test_set import TestSet
+from anyorder.learning.config import RLConfig
+from anyorder.learning.learn_order import translation_order_objective
+from anyorder.models.hf.pretrained import load_transformers
+from anyorder.orders import make_order
 from anyorder.orders.policy import PolicyConfig
-from anyorder.training.learn_order import translation_order_objective
-from anyorder.training.order_loss import RLConfig
+from anyorder.tasks import make_puzzle
 from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
+from anyorder.training.validation import Validation, puzzle_validation
 from tests.conftest import tiny
 
 
@@ -65,3 +74,27 @@ def test_the_dev_split_is_used_where_there_is_no_other(store: Store) -> None:
         TranslationObjective(store, model, MaskingConfig(validation_split="selection"), 1000, 1, fixed=False)
     with pytest.raises(InputError, match="unknown split 'devv': did you mean 'dev'"):
         translation_order_objective(store, model, ["de-en"], PolicyConfig(), RLConfig(validation_split="devv"), seed=1)
+
+
+def test_the_time_of_a_validation_follows_from_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding takes as many passes as positions, so twice the length takes four times as long."""
+    sizes, now, decoded = np.array([4] * 8 + [8] * 8), [0.0], []
+
+    def decode(self: Validation, order: Any, model: Any, indices: Sequence[int]) -> list[Any]:
+        decoded.extend(indices)
+        now[0] += 0.01 * float((sizes[list(indices)] ** 2).sum())
+        return []
+
+    monkeypatch.setattr(Validation, "_decode", decode)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    validation = Validation(TestSet(None, range(16), sizes, lambda indices: []))  # type: ignore[arg-type]
+    assert validation.estimate_seconds(None, None) == pytest.approx(0.01 * float((sizes**2).sum()))  # type: ignore[arg-type]
+    assert decoded == list(range(0, 16, 2))
+
+
+def test_puzzles_are_validated_on_others_than_are_learned_from() -> None:
+    task, model = make_puzzle("sudoku-4x4"), load_transformers("sudoku-4x4")
+    result = puzzle_validation(task, model, 12, seed=3).evaluate(make_order("margin"), model)
+    assert result.score == 100
+    held_out, learned = (task.generate(12, seed).puzzles for seed in (7, 6))
+    assert [len(steps) for steps in result.steps] == (held_out == 0).sum(1).tolist() != (learned == 0).sum(1).tolist()

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from anyorder.app.csp import inline_sources
 from anyorder.web.bundle import bundle, csp_hash, page
 
 
@@ -24,8 +23,6 @@ def test_the_policy_names_the_page_s_own_script_and_style(entry: str) -> None:
         re.findall("<script[^>]*>(.*?)</script>", text, re.DOTALL),
     )
     assert f"script-src {csp_hash(script)}; style-src {csp_hash(style)};" in text
-    assert csp_hash(script) in inline_sources(text)
-    assert csp_hash(style) in inline_sources(text)
 
 
 @pytest.mark.parametrize("name", ["report.js", "explorer.js"])

@@ -59,7 +59,7 @@ def test_colors_are_those_of_the_figures_and_legible(tab: Any) -> None:
 def test_links_can_be_read_back(tab: Any) -> None:
     tab.goto("about:blank")
     query = {
-        "text": "Ümläute & <b>%23#?</b>", "model": "de-en", "direction": "de-en", "length": "7", "schedule": "threshold:0.9",
+        "text": "Ümläute & <b>%23#?</b>", "model": "de-en", "task": "de-en", "length": "7", "schedule": "threshold:0.9",
         "revision": "mask-predict:4", "reference": "a & b", "orders": ["outer-in:stride=2", "easy-first:logp=1,negent=0.9"],
     }  # fmt: skip
     fills = [{"position": 4, "token": None}, {"position": 0, "token": "a:b@@"}, {"position": 2, "token": "&"}]

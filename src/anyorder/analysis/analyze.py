@@ -28,8 +28,8 @@ from anyorder.analysis.system_metrics import (
 )
 from anyorder.decoding.trajectory import Trajectory, check_systems
 from anyorder.errors import InputError, check_number
-from anyorder.evaluation.accuracy import solved_puzzles
 from anyorder.evaluation.bleu import sentence_bleu
+from anyorder.evaluation.puzzles import solved_puzzles
 from anyorder.evaluation.systems import Systems, name_systems, only_puzzles, puzzle_task
 from anyorder.tasks import PuzzleTask
 

@@ -35,7 +35,11 @@ class RankedOrders:
 
     @cached_property
     def relative(self) -> Array:
-        """See `relative_steps`."""
+        """When each position was filled, from 0 (the start) to 1 (the end): the midpoint of its n-th of the time.
+
+        >>> ranked([1, 4, 3, 2]).relative.tolist()
+        [0.125, 0.875, 0.625, 0.375]
+        """
         return (self.earlier + self.until) / (2 * self.length)
 
     @cached_property
@@ -90,25 +94,11 @@ def by_length(steps: Sequence[Sequence[int]]) -> Iterator[tuple[Array, Array]]:
         yield rows, renumbered.astype(np.int16 if length < 1 << 15 else np.int32)
 
 
-def relative_steps(steps: Orders) -> Array:
-    """(..., n): when each position was filled, from 0 (the start) to 1 (the end): the midpoint of its n-th of the time.
-    0.5 on average.
-
-    >>> relative_steps([1, 4, 3, 2]).tolist()
-    [0.125, 0.875, 0.625, 0.375]
-    """
-    return ranked(steps).relative
-
-
 # Prototypes to compare with, as steps.
 
 
 def left_to_right(length: int) -> Array:
     return np.arange(1, length + 1, dtype=np.int32)
-
-
-def right_to_left(length: int) -> Array:
-    return left_to_right(length)[::-1]
 
 
 def outer_in(length: int) -> Array:
@@ -119,11 +109,6 @@ def outer_in(length: int) -> Array:
     """
     left = np.arange(length)
     return np.minimum(2 * left + 1, 2 * (length - left)).astype(np.int32)
-
-
-def inner_out(length: int) -> Array:
-    """The reverse of `outer_in`."""
-    return length + 1 - outer_in(length)
 
 
 # Correlations.
@@ -213,11 +198,7 @@ def local_arness(steps: Orders, k: int) -> Array:
     >>> local_arness([1, 2, 3, 5, 4], 2).tolist()
     [True, False, False]
     """
-    return right_runs(jumps(steps), k)
-
-
-def right_runs(moves: Array, k: int) -> Array:
-    """`local_arness`, from jumps."""
+    moves = jumps(steps)
     windows = max(0, moves.shape[-1] - k + 1)
     all_right = np.ones((*moves.shape[:-1], windows), bool)
     for start in range(k):
@@ -353,20 +334,15 @@ def profile_signs(steps: Orders, points: int = 20) -> Array:
     return np.divide(signs, norm, out=np.zeros_like(signs), where=norm > 0)
 
 
-def diversity(signs: Array, weights: Array | None = None) -> Array:
+def diversity(sums: Array, total: Array, squares: Array) -> Array:
     """(...): how much the orders of a test set differ, 1 minus the mean Kendall's tau-b of all pairs of sentences.
 
-    0 if all have the same shape, 1 for random orders, more if many are opposites. `signs` are (N, ...) vectors of
-    `profile_signs`; `weights` (..., N) say how often each sentence was sampled. A sentence is not paired with itself.
+    0 if all have the same shape, 1 for random orders, more if many are opposites. A sentence is not paired with itself.
+
+    Args:
+        sums: The sum of the vectors of `profile_signs`, weighted by how often each sentence was sampled.
+        total: The sum of the weights.
+        squares: The sum of their squares.
     """
-    weights = np.ones(len(signs), np.float32) if weights is None else weights
-    has_order = np.einsum("ij,ij->i", signs, signs) > 0
-    weights = np.where(has_order, weights, 0).astype(np.float32)
-    total, squares = weights.sum(-1, dtype=np.float64), (weights**2).sum(-1, dtype=np.float64)
-    return diversity_of(weights @ signs, total, squares)
-
-
-def diversity_of(sums: Array, total: Array, squares: Array) -> Array:
-    """`diversity`, from the weighted sum of the vectors, the sum of the weights and that of their squares."""
     squared_norm = np.einsum("...i,...i", sums, sums).astype(np.float64)
     return 1 - _ratio(squared_norm - squares, np.asarray(total**2 - squares))

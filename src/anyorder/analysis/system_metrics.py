@@ -159,15 +159,12 @@ def _sentence_ratios(orders: RankedOrders, ends_in_punctuation: Array) -> dict[s
     ratios: dict[str, tuple[Array, Array | float]] = {
         name: (np.nan_to_num(value), (~np.isnan(value[0])).astype(np.float64)) for name, value in correlations.items()
     }
-    moves = order_metrics.jumps(orders)
-    distances = np.abs(moves)
     ratios["edge share"] = order_metrics.at_edge(orders).sum(-1), length
-    ratios["adjacent share"] = (distances == 1).sum(-1), length - 1
-    ratios["mean jump"] = distances.sum(-1), length - 1
-    passed = order_metrics.passed_over(orders)
+    ratios["adjacent share"] = order_metrics.adjacent(orders).sum(-1), length - 1
+    ratios["mean jump"] = np.abs(order_metrics.jumps(orders)).sum(-1), length - 1
     for k in ARNESS_LENGTHS:
-        ratios[f"local ar-ness@{k}"] = order_metrics.right_runs(moves, k).sum(-1), max(0, length - k)
-        ratios[f"global ar-ness@{k}"] = (passed < k).sum(-1), length
+        ratios[f"local ar-ness@{k}"] = order_metrics.local_arness(orders, k).sum(-1), max(0, length - k)
+        ratios[f"global ar-ness@{k}"] = order_metrics.global_arness(orders, k).sum(-1), length
     ratios["left-to-right share"] = order_metrics.is_left_to_right(orders) * has_order, has_order
     punctuation_first = order_metrics.is_last_then_left_to_right(orders) * ends_in_punctuation
     ratios["punctuation first share"] = punctuation_first * has_order, has_order
@@ -185,7 +182,7 @@ def _entropy(sums: Array, squares: Array) -> Array:
 
 
 def _diversity(sums: Array, squares: Array) -> Array:
-    return order_metrics.diversity_of(sums[..., 1:], sums[..., 0], squares)
+    return order_metrics.diversity(sums[..., 1:], sums[..., 0], squares)
 
 
 def _correlation(sums: Array, squares: Array) -> Array:

@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from anyorder.app.limits import Limits
-from anyorder.app.middleware import overloaded
+from anyorder.app.limits import Limits, overloaded
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -1,26 +1,14 @@
 """Schedules and revisions that the page offers, with short labels, and what `anyorder orders` says about any other."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
 
+from anyorder.app.schemas import Kind, RevisionChoice, ScheduleChoice
 from anyorder.decoding.revision import REVISIONS
 from anyorder.decoding.schedules import SCHEDULES
-
-Kind = Literal["translation", "infill", "puzzle"]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One name to choose."""
-
-    name: str
-    label: str
-    """What it does, in a few words."""
-    group: str = ""
-    """The heading under which it is offered."""
+from anyorder.registry import summary
 
 
-def schedule_choices(kind: Kind, default: str) -> list[Choice]:
+def schedule_choices(kind: Kind, default: str) -> list[ScheduleChoice]:
     """A short list, the default first. Texts with masks have few of them, so their steps and blocks are smaller."""
     size, word = (4, "four") if kind == "infill" else (8, "eight")
     groups = {
@@ -47,19 +35,29 @@ def schedule_choices(kind: Kind, default: str) -> list[Choice]:
             f"blocks:{size}+threshold:0.7": "in each block, all tokens with 70 % or more",
         },
     }
-    choices = [Choice(name, label, group) for group, names in groups.items() for name, label in names.items()]
+    choices = [
+        ScheduleChoice(name=name, label=label, group=group)
+        for group, names in groups.items()
+        for name, label in names.items()
+    ]
     if default == choices[0].name:
         return choices
-    first = Choice(default, "one position per step, in the blocks of the model", choices[0].group)
+    label = "one position per step, in the blocks of the model"
+    first = ScheduleChoice(name=default, label=label, group=choices[0].group)
     return [first, *(choice for choice in choices if choice.name != default)]
 
 
-REVISION_CHOICES = [
-    Choice("none", "filled tokens stay"),
-    Choice("mask-predict:4", "four passes that rewrite the least probable tokens"),
-    Choice("p2:4", "four passes that rewrite what the model now doubts"),
-    Choice("gibbs", "rewrite every token once, one at a time"),
-]
+def revision_choices(usual_schedule: Callable[[str], str]) -> list[RevisionChoice]:
+    """A short list, none first. usual_schedule: of the revision of that name."""
+    labels = {
+        "none": "filled tokens stay",
+        "mask-predict:4": "four passes that rewrite the least probable tokens",
+        "p2:4": "four passes that rewrite what the model now doubts",
+        "gibbs": "rewrite every token once, one at a time",
+    }
+    return [
+        RevisionChoice(name=name, label=label, usual_schedule=usual_schedule(name)) for name, label in labels.items()
+    ]
 
 
 def describe_schedule(name: str) -> str:
@@ -67,13 +65,9 @@ def describe_schedule(name: str) -> str:
     base = name.partition(":")[0].strip()
     if base not in SCHEDULES:
         return "One position per step." if base in ("one", "1") else f"{base} positions per step."
-    return _first_line(SCHEDULES[base])
+    return summary(SCHEDULES[base])
 
 
 def describe_revision(name: str) -> str:
     """What a revision masks again, in one line. name: one that `make_revision` takes."""
-    return _first_line(REVISIONS[name.partition(":")[0].strip()])
-
-
-def _first_line(named: type) -> str:
-    return (named.__doc__ or "").strip().partition("\n")[0]
+    return summary(REVISIONS[name.partition(":")[0].strip()])

@@ -3,28 +3,20 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from anyorder.app import schemas
-from anyorder.app.choices import (
-    REVISION_CHOICES,
-    describe_revision,
-    describe_schedule,
-    schedule_choices,
-)
-from anyorder.app.middleware import RefusedError
-from anyorder.app.served_models import ServedModel, ServedPuzzles, ServedTranslator
+from anyorder.app.choices import describe_revision, describe_schedule, revision_choices, schedule_choices
+from anyorder.app.limits import RefusedError
+from anyorder.app.security import error_response
+from anyorder.app.served_model import ServedModel, judge
 from anyorder.decoding.config import AUTO
 from anyorder.decoding.stepper import StepState
-from anyorder.decoding.trajectory import INFILL, Trajectory
+from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
-from anyorder.evaluation.accuracy import answers_of
-from anyorder.evaluation.bleu import sentence_bleu
 
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"model": schemas.ErrorResponse, "description": "The body is not JSON, or the Host is wrong."},
@@ -37,29 +29,18 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def model_info(served: ServedModel) -> schemas.ModelInfo:
-    names = dict.fromkeys(name for orders in served.orders.values() for name in orders)
-    learned = served.learned_orders
-    choices = schedule_choices(served.kind, served.usual_schedule())
-    info: dict[str, Any] = {"directions": [], "orders_of": {}, "lengths": [], "grid": None}
-    if isinstance(served, ServedTranslator):
-        orders_of = {direction: list(orders) for direction, orders in served.orders.items()}
-        info |= {"directions": list(orders_of), "orders_of": orders_of, "lengths": served.lengths}
-    if isinstance(served, ServedPuzzles):
-        task = served.task
-        info["grid"] = schemas.Grid(columns=task.columns, rows=task.rows, box=task.box, symbols=list(task.symbols))
+    puzzle, grid = served.puzzle, None
+    if puzzle is not None:
+        grid = schemas.Grid(columns=puzzle.columns, rows=puzzle.rows, box=puzzle.box, symbols=list(puzzle.symbols))
     return schemas.ModelInfo(
         name=served.name,
         kind=served.kind,
-        orders=[*learned, *(name for name in names if name not in learned)],
-        schedules=[schemas.ScheduleChoice.model_validate(choice) for choice in choices],
-        revisions=[
-            schemas.RevisionChoice(
-                name=choice.name, label=choice.label, usual_schedule=served.usual_schedule(choice.name)
-            )
-            for choice in REVISION_CHOICES
-        ],
+        orders={task: list(orders) for task, orders in served.orders.items()},
+        lengths=served.lengths,
+        schedules=schedule_choices(served.kind, served.usual_schedule()),
+        revisions=revision_choices(served.usual_schedule),
         longest=served.model.max_length,
-        **info,
+        grid=grid,
     )
 
 
@@ -74,59 +55,40 @@ def check_response(served: ServedModel, schedule: str | int | None, revision: st
     )
 
 
-def translate_response(runs: Sequence[Trajectory], reference: str | None) -> schemas.TranslateResponse:
-    return schemas.TranslateResponse(
-        runs=[schemas.Translation(**_fields(schemas.Run, run), bleu=_bleu(run.text, reference)) for run in runs]
-    )
-
-
-def infill_response(runs: Sequence[Trajectory]) -> schemas.InfillResponse:
-    return schemas.InfillResponse(runs=[schemas.Infilling(**_fields(schemas.Infilling, run)) for run in runs])
-
-
-def solve_response(
-    runs: Sequence[Trajectory], served: ServedPuzzles, text: str, solution: np.ndarray | None
-) -> schemas.SolveResponse:
-    answers = []
+def decode_response(
+    runs: Sequence[Trajectory], served: ServedModel, query: schemas.DecodeQuery
+) -> schemas.DecodeResponse:
+    task = served.decoder(query.task).task
+    responses = []
     for run in runs:
-        verdict = served.judge(text, answers_of(served.task, [run]), solution)
-        fields = _fields(schemas.Infilling, run)
-        answers.append(schemas.Answer(**fields, solved=verdict.solved, wrong=verdict.wrong))
-    return schemas.SolveResponse(runs=answers)
+        tokens = dict(zip(run.positions, run.tokens, strict=True))
+        canvas = [tokens.get(i, given) for i, given in enumerate(run.canvas or [None] * run.length)]
+        verdict = judge(task, query.text, run.text, canvas, query.reference)
+        fields = schemas.Run.model_fields.keys() - schemas.Verdict.model_fields.keys()
+        responses.append(schemas.Run(**verdict.model_dump(), **{name: getattr(run, name) for name in fields}))
+    return schemas.DecodeResponse(runs=responses)
 
 
-def _fields(schema: type[BaseModel], run: Trajectory) -> dict[str, Any]:
-    return {name: getattr(run, name) for name in schema.model_fields}
-
-
-def step_response(
-    state: StepState, served: ServedModel, direction: str | None, text: str, reference: str | None
-) -> schemas.StepResponse:
-    finished = None if None in state.tokens else served.model.to_text(state.ids, direction or INFILL)
-    verdict = None
-    if isinstance(served, ServedPuzzles) and finished is not None:
-        verdict = served.judge(text, served.answer(state.ids), served.read_solution(reference))
+def step_response(state: StepState, served: ServedModel, query: schemas.StepQuery) -> schemas.StepResponse:
+    task, text, verdict = served.decoder(query.task).task, None, schemas.Verdict()
+    if None not in state.tokens:
+        text = served.model.to_text(state.ids, task.mode)
+        verdict = judge(task, query.text, text, state.tokens, query.reference)
     return schemas.StepResponse(
+        **verdict.model_dump(),
         tokens=state.tokens,
         steps=state.steps,
         logprobs=[None if logprob is None else round(logprob, 6) for logprob in state.logprobs],
         given=state.given,
-        text=finished,
-        bleu=None if finished is None or direction is None else _bleu(finished, reference),
-        solved=None if verdict is None else verdict.solved,
-        wrong=None if verdict is None else verdict.wrong,
+        text=text,
         next=schemas.NextPosition(position=state.next, scores=state.scores, policy=state.is_policy),
         candidates=[
             None
             if candidates is None
-            else [schemas.Candidate(token=candidate.token, p=candidate.probability) for candidate in candidates]
+            else [schemas.Candidate(token=one.token, p=one.probability) for one in candidates]
             for candidates in state.candidates
         ],
     )
-
-
-def _bleu(text: str, reference: str | None) -> float | None:
-    return round(sentence_bleu(text, reference), 2) if reference and reference.strip() else None
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -134,7 +96,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
     def handle(kind: type[Exception], to_refused: Callable[[Any], RefusedError]) -> None:
         async def respond(request: Request, error: Exception) -> Response:
-            return to_refused(error).response()
+            return error_response(to_refused(error))
 
         app.add_exception_handler(kind, respond)
 
@@ -146,5 +108,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 def _validation_error(error: RequestValidationError) -> RefusedError:
     first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return RefusedError(400, f"the body is not JSON: {first['ctx']['error']} (character {first['loc'][-1]})")
     field = ".".join(str(part) for part in first["loc"] if part != "body")
     return RefusedError(422, f"{field or 'the body'}: {first['msg']}")

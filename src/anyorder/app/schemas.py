@@ -6,31 +6,42 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StringConstraints
 
 from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS
 from anyorder.decoding.config import AUTO
-from anyorder.decoding.lengths import DEFAULT_LENGTH
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
-
-
 Orders = Annotated[list[Name], Field(min_length=1, max_length=MAX_ORDERS)]
 
 
-class Query(BaseModel):
+Kind = Literal["translation", "infill", "puzzle"]
+
+
+class Request(BaseModel):
     """The fields that every request has."""
 
     model_config = ConfigDict(extra="forbid")
 
     model: Name = Field(description="A model of /api/models.")
+
+
+class Query(Request):
+    """The fields of a request to decode a text."""
+
+    task: Name | None = Field(
+        None, description="One of the model's tasks, such as the direction de-en; needed if it has several."
+    )
     text: str = Field(
         max_length=MAX_CHARACTERS,
         description="Plain text: a sentence to translate; a text with [MASK] for every token to fill in; or a puzzle, "
         "a character a cell, 0 where it is empty.",
     )
+    reference: str | None = Field(
+        None,
+        max_length=MAX_CHARACTERS,
+        description="A reference translation, or the solution of a puzzle: results say how close they come.",
+    )
 
 
-class DecodingQuery(Query):
-    """What decides how a text is decoded."""
-
-    orders: Orders = Field(description="Orders of the model, with options if wanted: outer-in:stride=2.")
+class DecodeQuery(Query):
+    orders: Orders = Field(description="Orders of the task, with options if wanted: outer-in:stride=2.")
     schedule: StrictInt | Name = Field(
         AUTO,
         description="How many positions to fill per step: one, a number, cosine:8, threshold:0.9, ...; auto is the "
@@ -40,32 +51,12 @@ class DecodingQuery(Query):
     revision: Name = Field(
         "none", description="What is masked and written again after a step: none, mask-predict:4, gibbs, ..."
     )
-
-
-class TranslateQuery(DecodingQuery):
-    direction: Name = Field(description="Source and target language, such as de-en.")
-    reference: str | None = Field(
-        None, max_length=MAX_CHARACTERS, description="A reference translation; with it, results have a sentence BLEU."
-    )
-    length: StrictInt | Name = Field(
-        DEFAULT_LENGTH, description="One of the model's `lengths`, or a number of subwords."
+    length: StrictInt | Name | None = Field(
+        None, description="Of a translation: one of the model's `lengths` (the first if not given), or a number."
     )
 
 
-class InfillQuery(DecodingQuery):
-    pass
-
-
-class SolveQuery(DecodingQuery):
-    reference: str | None = Field(
-        None, max_length=MAX_CHARACTERS, description="The solution; with it, results say which cells are wrong."
-    )
-
-
-class PuzzleQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    model: Name = Field(description="A model of /api/models that solves puzzles.")
+class PuzzleQuery(Request):
     seed: int = Field(strict=True, ge=0, lt=1 << 53, description="The same seed gives the same puzzle.")
 
 
@@ -79,20 +70,13 @@ class Fill(BaseModel):
 
 
 class StepQuery(Query):
-    direction: Name | None = Field(None, description="For a model that translates: source and target language.")
-    length: StrictInt | None = Field(None, description="For a model that translates: subwords of the target.")
-    reference: str | None = Field(
-        None, max_length=MAX_CHARACTERS, description="A reference translation, or the solution of a puzzle."
-    )
+    length: StrictInt | None = Field(None, description="Of a translation: its number of subwords.")
     filled: list[Fill] = Field([], max_length=4096, description="Positions in the order in which they are filled.")
     order: Name | None = Field(None, description="The order whose choice of the next position is wanted.")
     top_k: int = Field(5, strict=True, ge=1, le=100, description="Number of candidates at each masked position.")
 
 
-class CheckQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    model: Name = Field(description="A model of /api/models.")
+class CheckQuery(Request):
     schedule: StrictInt | Name | None = Field(None, description="The name of a schedule.")
     revision: Name | None = Field(None, description="The name of a revision.")
 
@@ -103,18 +87,15 @@ class CheckResponse(BaseModel):
     usual_schedule: str | None = Field(description="The schedule that is used with the revision if none is named.")
 
 
-class Choice(BaseModel):
-    model_config = ConfigDict(from_attributes=True)
-
+class ScheduleChoice(BaseModel):
     name: str
     label: str = Field(description="What it does, in a few words.")
-
-
-class ScheduleChoice(Choice):
     group: str = Field(description="The heading of those that belong together.")
 
 
-class RevisionChoice(Choice):
+class RevisionChoice(BaseModel):
+    name: str
+    label: str = Field(description="What it does, in a few words.")
     usual_schedule: str = Field(description="The schedule that is used with it if none is named.")
 
 
@@ -127,17 +108,13 @@ class Grid(BaseModel):
 
 class ModelInfo(BaseModel):
     name: str
-    kind: Literal["translation", "infill", "puzzle"] = Field(
-        description="What the model does: /api/translate, /api/infill or /api/solve."
-    )
-    directions: list[str] = Field(description="What it translates; empty for other models.")
-    orders: list[str] = Field(description="All orders, learned ones first.")
-    orders_of: dict[str, list[str]] = Field(
-        description="Orders by direction: a learned order may serve only one. Empty for other models."
+    kind: Kind = Field(description="What its texts are: sentences to translate, texts with masks, or puzzles.")
+    orders: dict[str, list[str]] = Field(
+        description="Its tasks, and the orders of each, learned ones first. Only translation models have several "
+        "tasks: their directions."
     )
     lengths: list[str] = Field(
-        description="Rules that find the target's length, the default first; a number is always possible. Empty for "
-        "other models."
+        description="Rules that find a translation's length, the default first; a number is always possible."
     )
     schedules: list[ScheduleChoice] = Field(description="Schedules to offer, the default first; others are possible.")
     revisions: list[RevisionChoice] = Field(description="Revisions to offer, the default first; others are possible.")
@@ -160,9 +137,21 @@ class Write(BaseModel):
     logprob: float = Field(description="The model's log-probability of the token when it was written.")
 
 
-class Run(BaseModel):
+class Verdict(BaseModel):
+    """How good a finished text is; null where the task, or a missing reference, does not say."""
+
+    bleu: float | None = Field(default=None, description="Sentence BLEU of a translation, as sacreBLEU computes it.")
+    solved: bool | None = Field(default=None, description="Whether an answer breaks no rule, or equals the solution.")
+    wrong: list[int] | None = Field(default=None, description="Cells of a wrong answer that differ from the solution.")
+
+
+class Run(Verdict):
     order: str
     text: str = Field(description="The finished text.")
+    canvas: list[str | None] | None = Field(
+        description="The tokens that were given, null where one was filled in; null if all were."
+    )
+    positions: list[int] = Field(description="Where each token was filled in, from 0.")
     tokens: list[str] = Field(description="The tokens that were filled in; @@ marks a subword inside a word.")
     steps: list[int] = Field(description="The step, from 1, at which each was filled in.")
     logprobs: list[float] = Field(description="The model's log-probability of each token when it was filled in.")
@@ -173,32 +162,8 @@ class Run(BaseModel):
     signature: str = Field(description="All settings that decide the result.")
 
 
-class Translation(Run):
-    bleu: float | None = Field(description="Sentence BLEU (sacreBLEU, 13a, exp smoothing); null without a reference.")
-
-
-class Infilling(Run):
-    canvas: list[str | None] = Field(description="The tokens that were given; null where one was filled in.")
-    positions: list[int] = Field(description="Where each token was filled in, from 0.")
-
-
-class Answer(Infilling):
-    solved: bool = Field(description="True if the answer breaks no rule, or equals the solution.")
-    wrong: list[int] | None = Field(
-        description="Cells that differ from the solution, if the answer is wrong; null if the solution is not known."
-    )
-
-
-class TranslateResponse(BaseModel):
-    runs: list[Translation] = Field(description="One for each order, in the order of the request.")
-
-
-class InfillResponse(BaseModel):
-    runs: list[Infilling] = Field(description="One for each order, in the order of the request.")
-
-
-class SolveResponse(BaseModel):
-    runs: list[Answer] = Field(description="One for each order, in the order of the request.")
+class DecodeResponse(BaseModel):
+    runs: list[Run] = Field(description="One for each order, in the order of the request.")
 
 
 class Puzzle(BaseModel):
@@ -223,7 +188,9 @@ class NextPosition(BaseModel):
     )
 
 
-class StepResponse(BaseModel):
+class StepResponse(Verdict):
+    """The verdict is null until nothing is masked."""
+
     tokens: list[str | None] = Field(description="Tokens; null where masked.")
     steps: list[int | None] = Field(
         description="The step, from 1, at which each was filled; null where masked, and where the text gave the token."
@@ -231,11 +198,6 @@ class StepResponse(BaseModel):
     logprobs: list[float | None] = Field(description="The model's log-probability of each token; null as in `steps`.")
     given: list[bool] = Field(description="True where the request chose the token, or gave it with the text.")
     text: str | None = Field(description="The finished text, once nothing is masked.")
-    bleu: float | None = Field(
-        description="Sentence BLEU of a translation, once nothing is masked; null without a reference."
-    )
-    solved: bool | None = Field(description="For a puzzle, once nothing is masked: see /api/solve.")
-    wrong: list[int] | None = Field(description="For a puzzle, once nothing is masked: see /api/solve.")
     next: NextPosition
     candidates: list[list[Candidate] | None] = Field(
         description="The most probable tokens at each masked position, best first; null where filled."

@@ -1,6 +1,6 @@
 """The explorer's server: the page and its JSON API.
 
-Routes only: `served_models` says what may be requested, `batching` runs it, `middleware` guards it, and `responses`
+Routes only: `served_model` says what may be requested, `batching` runs it, `security` guards it, and `responses`
 turns results and errors into JSON.
 """
 
@@ -10,49 +10,44 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 
 from anyorder import __version__
 from anyorder.app.api_docs import api_docs_page
-from anyorder.app.auth import AccessToken
 from anyorder.app.batching import BatchQueue, QueuedCall
-from anyorder.app.csp import page_policy
-from anyorder.app.hosts import allowed_hosts
-from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS, Limits
-from anyorder.app.middleware import RefusedError, RequestGuard
-from anyorder.app.model_registry import ModelRegistry
+from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS, Limits, RefusedError
 from anyorder.app.responses import (
     ERROR_RESPONSES,
     add_error_handlers,
     check_response,
-    infill_response,
+    decode_response,
     model_info,
-    solve_response,
     step_response,
-    translate_response,
 )
 from anyorder.app.schemas import (
     CheckQuery,
     CheckResponse,
-    DecodingQuery,
-    InfillQuery,
-    InfillResponse,
+    DecodeQuery,
+    DecodeResponse,
     ModelList,
     Puzzle,
     PuzzleQuery,
-    SolveQuery,
-    SolveResponse,
     StepQuery,
     StepResponse,
-    TranslateQuery,
-    TranslateResponse,
 )
-from anyorder.app.served_models import ServedFiller, ServedModel, ServedPuzzles, ServedTranslator, Settings
-from anyorder.decoding.stepper import Fill, StepState, check_fills, step
+from anyorder.app.security import AccessToken, RequestGuard
+from anyorder.app.served_model import ServedModel, load_models, single_call
+from anyorder.errors import unknown
 from anyorder.web.bundle import page
 
 Result = TypeVar("Result")
+
+HEAD_BYTES = 16 * 1024
+"""Maximum size of the request line and the headers."""
+SPARE_CONNECTIONS = 256
+"""Connections beyond the queue until uvicorn refuses further ones. The queue refuses first, with a clearer message."""
 
 # FastAPI can report requests, including their texts, to a server that the environment names. This one never does.
 NO_TELEMETRY: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
@@ -75,7 +70,12 @@ def create_app(
         token: The token that every request must carry; None serves everyone.
     """
     limits = limits or Limits()
-    registry, queue = ModelRegistry(models, device), BatchQueue(limits)
+    served_models, queue = load_models(models, device), BatchQueue(limits)
+
+    def find(name: str) -> ServedModel:
+        if name not in served_models:
+            raise unknown("model", name, served_models)
+        return served_models[name]
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -93,57 +93,38 @@ def create_app(
         lifespan=lifespan,
         telemetry=NO_TELEMETRY,
     )
-    app.add_middleware(RequestGuard, hosts=allowed_hosts(host), limits=limits, token=token)
+    app.add_middleware(RequestGuard, host=host, limits=limits, token=token)
     add_error_handlers(app)
 
     @app.get("/api/models")
     async def list_models() -> ModelList:
         """The models, and what may be requested of each."""
-        infos = [model_info(served) for served in registry.models.values()]
+        infos = [model_info(served) for served in served_models.values()]
         return ModelList(models=infos, characters=MAX_CHARACTERS, most_orders=MAX_ORDERS)
 
     @app.post("/api/check", responses=ERROR_RESPONSES)
     async def check(query: CheckQuery) -> CheckResponse:
         """Whether a schedule or a revision may be requested of a model, and what it does."""
-        return check_response(registry[query.model], query.schedule, query.revision)
+        return check_response(find(query.model), query.schedule, query.revision)
 
-    async def decode(request: Request, prepare: Callable[[], list[QueuedCall[Any, Result]]]) -> list[Result]:
+    async def run(request: Request, prepare: Callable[[], list[QueuedCall[Any, Result]]]) -> list[Result]:
         """Prepare a request's calls off the event loop, and return their results."""
         return await _unless_disconnected(request, queue.run(await asyncio.to_thread(prepare)))
 
-    @app.post("/api/translate", responses=ERROR_RESPONSES)
-    async def translate(query: TranslateQuery, request: Request) -> TranslateResponse:
-        """Translate a sentence in several orders."""
+    @app.post("/api/decode", responses=ERROR_RESPONSES)
+    async def decode(query: DecodeQuery, request: Request) -> DecodeResponse:
+        """Translate a sentence, fill the masks of a text, or solve a puzzle in several orders."""
         with queue.admit():
-            served = registry.find(query.model, ServedTranslator)
-            settings = query.direction, _settings(query), query.length, limits.batch_tokens
-            runs = await decode(request, partial(served.calls, query.text, *settings))
-            return await asyncio.to_thread(translate_response, runs, query.reference)
-
-    @app.post("/api/infill", responses=ERROR_RESPONSES)
-    async def infill(query: InfillQuery, request: Request) -> InfillResponse:
-        """Fill the masks of a text in several orders."""
-        with queue.admit():
-            served = registry.find(query.model, ServedFiller)
-            prepare = partial(served.calls, query.text, _settings(query), limits.batch_tokens)
-            return infill_response(await decode(request, prepare))
-
-    @app.post("/api/solve", responses=ERROR_RESPONSES)
-    async def solve(query: SolveQuery, request: Request) -> SolveResponse:
-        """Solve a puzzle in several orders."""
-        with queue.admit():
-            served = registry.find(query.model, ServedPuzzles)
-            solution = served.read_solution(query.reference)
-            runs = await decode(request, partial(served.calls, query.text, _settings(query), limits.batch_tokens))
-            return solve_response(runs, served, query.text, solution)
+            served = find(query.model)
+            runs = await run(request, lambda: served.decode_calls(query, limits.batch_tokens))
+            return await asyncio.to_thread(decode_response, runs, served, query)
 
     @app.post("/api/puzzle", responses=ERROR_RESPONSES)
     async def new_puzzle(query: PuzzleQuery, request: Request) -> Puzzle:
         """A new puzzle and its solution."""
         with queue.admit():
-            served = registry.find(query.model, ServedPuzzles)
-            make = partial(served.new_puzzle, query.seed)
-            [(text, solution)] = await decode(request, lambda: [QueuedCall(_run_each, make)])
+            make = partial(find(query.model).new_puzzle, query.seed)
+            [(text, solution)] = await run(request, lambda: [single_call(make)])
             return Puzzle(text=text, reference=solution)
 
     @app.post("/api/step", responses=ERROR_RESPONSES)
@@ -154,9 +135,9 @@ def create_app(
         any step of a run.
         """
         with queue.admit():
-            served = registry[query.model]
-            [state] = await decode(request, lambda: [_step_call(served, query)])
-            return await asyncio.to_thread(step_response, state, served, query.direction, query.text, query.reference)
+            served = find(query.model)
+            [state] = await run(request, lambda: [served.step_call(query)])
+            return await asyncio.to_thread(step_response, state, served, query)
 
     @app.get("/api/docs", include_in_schema=False)
     async def api_docs() -> HTMLResponse:
@@ -164,9 +145,9 @@ def create_app(
 
     @app.get("/", include_in_schema=False)
     def index() -> HTMLResponse:
-        text = explorer_page()
-        headers = {"Content-Security-Policy": page_policy(text), "Cache-Control": "no-cache"}
-        return HTMLResponse(text, headers=headers)
+        # The page itself names its only script and style by their hashes; frames are refused only by a header.
+        headers = {"Content-Security-Policy": "frame-ancestors 'none'", "Cache-Control": "no-cache"}
+        return HTMLResponse(page("anyorder explore", entry="explorer.js", live=True), headers=headers)
 
     @app.get("/favicon.ico", include_in_schema=False)
     async def no_icon() -> Response:
@@ -175,28 +156,21 @@ def create_app(
     return app
 
 
-def explorer_page() -> str:
-    """The page; its sentences come from the API of the server that sends it."""
-    return page("anyorder explore", entry="explorer.js", live=True)
-
-
-def _settings(query: DecodingQuery) -> Settings:
-    return Settings(query.orders, query.schedule, query.revision)
-
-
-def _step_call(served: ServedModel, query: StepQuery) -> QueuedCall[Callable[[], StepState], StepState]:
-    """A wrong query is an error here, before it waits in the queue."""
-    canvas = served.canvas(query.text, query.direction, query.length)
-    if isinstance(served, ServedPuzzles):
-        served.read_solution(query.reference)
-    fills = [Fill(fill.position, fill.token) for fill in query.filled]
-    check_fills(served.model, canvas, fills)
-    order = None if query.order is None else served.order(query.order, canvas.task)
-    return QueuedCall(_run_each, partial(step, served.model, canvas, fills, order, query.top_k, served.step_cache))
-
-
-def _run_each(calls: Sequence[Callable[[], Result]]) -> list[Result]:
-    return [call() for call in calls]
+def make_server(app: FastAPI, limits: Limits | None = None) -> uvicorn.Server:
+    """A server for the app. uvicorn limits the heads and the number of requests; a proxy has to limit each client."""
+    config = uvicorn.Config(
+        app,
+        http="h11",  # its limit on heads is the next line
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        ws="none",
+        limit_concurrency=(limits or Limits()).queue + SPARE_CONNECTIONS,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=3,
+        log_level="error",  # warnings are about what clients send
+        access_log=False,
+        server_header=False,
+    )
+    return uvicorn.Server(config)
 
 
 async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:

@@ -36,17 +36,8 @@ VERBS = {
     "reproduce": "Reproduce a table of the paper: learn, decode and score whatever is missing.",
     "orders": "List the orders, schedules and revisions by name.",
 }
-TAKES_PLUGINS = (
-    "puzzles",
-    "train-task",
-    "learn-order",
-    "translate",
-    "infill",
-    "generate",
-    "evaluate",
-    "explore",
-    "orders",
-)
+_WITH_PLUGINS = "puzzles train-task learn-order translate infill generate evaluate analyze explore orders"
+TAKES_PLUGINS = tuple(_WITH_PLUGINS.split())
 """The verbs whose options accept names that a user's plugin may register."""
 SHELLS = ("bash", "zsh")
 MAX_LINE = 1000
@@ -145,10 +136,11 @@ def _run(arguments: list[str]) -> None:
 def _run_verb(verb: str, arguments: list[str]) -> None:
     with exit_at_once_on_signals():
         function = verb_function(verb)
-        from anyorder.cli.parser import parse, with_flag
+        from anyorder.cli.parser import parse, positionals, with_flag
         from anyorder.plugins import plugin_error
     try:
-        function(**parse(verb, VERBS[verb], function, arguments, plugins=verb in TAKES_PLUGINS))
+        values = parse(verb, VERBS[verb], function, arguments, plugins=verb in TAKES_PLUGINS)
+        function(*[values.pop(name) for name in positionals(function)], **values)
     except LostProcessError:
         raise
     except InputError as error:

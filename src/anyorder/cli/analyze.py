@@ -17,6 +17,7 @@ from anyorder.report.terminal import render_tables
 
 def analyze(
     input: list[str],
+    /,
     reference: Path | None = None,
     trees: Path | None = None,
     tagger: str = "auto",
@@ -83,12 +84,7 @@ def analyze(
         for part in render_tables(data, screen.width):
             screen.print(part)
     for note in analysis.notes:
-        screen.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+        screen.print_text(f"note: {note}")
     for written in (json, html, table, figures):
         if written and (written.is_file() or written.is_dir()):  # unlike /dev/stdout
             print(f"wrote {written}")
-
-
-analyze.positionals = {  # type: ignore[attr-defined]
-    "input": {"nargs": "*", "type": str, "default": [], "help": "trajectory files, one per system"}
-}

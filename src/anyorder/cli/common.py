@@ -7,29 +7,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from anyorder.decoder import Decoder, load
 from anyorder.device import join_processes, resolve_device
 from anyorder.errors import InputError
 from anyorder.files import atomic_file
-from anyorder.models.pretrained import PREFIX
+from anyorder.models.hf.pretrained import PREFIX
 from anyorder.progress import is_main_process
 from anyorder.registry import is_count
-from anyorder.translator import Translator, load
+from anyorder.tasks import Task
 
 
-def open_translator(model: str, device: str) -> Translator:
+def open_decoder(model: str, device: str, task: str | Task | None = None) -> Decoder:
     """The model on this process's device; joins the other processes if a launcher started several."""
-    if model.startswith(PREFIX):
-        raise InputError(
-            f"{model}: is a masked language model, which does not translate; it is for infill and generate"
-        )
     place = resolve_device(device)
     join_processes(place)
-    return load(model, place)
+    return load(model, task=task, device=place)
 
 
-def several(given: list[str] | str) -> list[str]:
-    """The values of an option that takes several; a recipe may give a single one without a list."""
-    return [str(one) for one in (given if isinstance(given, list) else [given])]
+def masked_model(name: str) -> str:
+    """The name of what must be a masked language model; a user may leave out the prefix."""
+    return f"{PREFIX}{name.removeprefix(PREFIX)}"
 
 
 def split_limits(text: str) -> list[int | None]:

@@ -33,16 +33,16 @@ def _options(verb: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for action in parser._actions:
         for option in action.option_strings:
-            if option.startswith("--") and not option.endswith("+"):
-                found[option.replace("_", "-")] = _choices(option, getattr(action, "_typehint", None))
+            if option.startswith("--"):
+                found[option] = _choices(option, getattr(action, "_typehint", None))
     groups = {option for option in found if any(other.startswith(f"{option}.") for other in found)}
     return {option: choices for option, choices in found.items() if option not in groups}
 
 
 def _first_choices(verb: str) -> list[str]:
     """What may directly follow a verb, if that is one of a fixed set."""
-    positionals: dict[str, dict[str, Any]] = getattr(verb_function(verb), "positionals", {})
-    return next((options["choices"] for options in positionals.values() if "choices" in options), [])
+    arguments: dict[str, dict[str, Any]] = getattr(verb_function(verb), "arguments", {})
+    return next((options["choices"] for options in arguments.values() if "choices" in options), [])
 
 
 def _choices(option: str, annotation: object) -> list[str]:

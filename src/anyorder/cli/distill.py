@@ -47,10 +47,8 @@ def distill(
             on_progress=bar.advance,
         )
     screen = Screen()
-    screen.print(f"{result.pairs:,} pairs were translated in both directions.", highlight=False)
+    screen.print_text(f"{result.pairs:,} pairs were translated in both directions.")
     for language, kept in result.kept.items():
         if kept:
-            screen.print(
-                f"{kept:,} of the translations into {language} were empty or endless and not used.", highlight=False
-            )
-    screen.print(f"wrote {out}", highlight=False)
+            screen.print_text(f"{kept:,} of the translations into {language} were empty or endless and not used.")
+    screen.print_text(f"wrote {out}")

@@ -1,64 +1,105 @@
 """`anyorder evaluate`: score orders that are decoded now, or trajectories from files."""
 
 import json as json_format
+from dataclasses import dataclass
 from pathlib import Path
 
 from anyorder import progress
-from anyorder.cli.common import check_apart, open_translator, output_file, print_note, several, split_limits
-from anyorder.cli.evaluate_puzzles import score_puzzle_files, score_puzzle_orders
+from anyorder.cli.common import check_apart, open_decoder, output_file, print_note, split_limits
+from anyorder.cli.options import SearchOptions
+from anyorder.cli.parser import SharedOptions
 from anyorder.data.corpus import read_parallel
-from anyorder.data.lines import LineReport
-from anyorder.decoding.config import AUTO, DecodingConfig
+from anyorder.data.line_problems import LineReport
+from anyorder.decoder import Decoder
+from anyorder.decoding.config import AUTO
 from anyorder.decoding.revision import split_revisions
 from anyorder.decoding.schedules import split_schedules
 from anyorder.decoding.trajectory import check_systems, read_systems
-from anyorder.device import Device
 from anyorder.errors import InputError, check_number
-from anyorder.evaluation.accuracy import AccuracyEvaluation
 from anyorder.evaluation.evaluate import Evaluation, check_test
 from anyorder.evaluation.evaluate import evaluate as evaluate_systems
-from anyorder.evaluation.evaluate_orders import default_orders, evaluate_orders
-from anyorder.evaluation.regimes import name_regimes
+from anyorder.evaluation.evaluate_orders import default_orders, evaluate_orders, name_regimes
 from anyorder.evaluation.significance import SAMPLES, Test
 from anyorder.evaluation.systems import puzzle_task
-from anyorder.models.pretrained import is_transformers
-from anyorder.models.storage import find
+from anyorder.models.hf.pretrained import is_transformers
+from anyorder.models.native.storage import find
 from anyorder.orders import make_order, split_orders
-from anyorder.report.accuracy_table import accuracy_table
-from anyorder.report.table_data import TableData, evaluation_table
+from anyorder.report.table_data import evaluation_table
 from anyorder.report.table_export import check_table_file, format_tables
 from anyorder.report.terminal import render_tables
-from anyorder.translator import Translator
+from anyorder.tasks import Infill, PuzzleTask, Task, Translation, make_puzzle
+
+
+@dataclass(frozen=True)
+class SystemOptions(SharedOptions):
+    """What to decode, and how; of no use for files."""
+
+    model: str | None = None
+    """A bundled model (de-en), a folder, or a hub id."""
+    direction: str | None = None
+    """Source and target language, such as de-en."""
+    text: Path | None = None
+    """Plain text to mask and fill in again, one text per line (plain, .gz, .xz)."""
+    mask_share: float | None = None
+    """Fraction of each line's tokens to mask, at least two of them; by default half. The masks depend on --seed; they
+    are those that 'anyorder learn-order --text' uses."""
+    task: str | None = None
+    """The kind of puzzle, such as sudoku-9x9; by default the one that the model was trained on."""
+    source: Path | None = None
+    """Sentences to translate, or puzzles (plain, .gz, .xz); by default the sample bundled with the model."""
+    orders: str | None = None
+    """Names separated by commas; by default all heuristic orders and the model's learned order."""
+    schedule: str | None = None
+    """How many positions to fill per step: one, a number, steps:T, cosine:T, threshold:P, blocks:B+threshold:P, and
+    others that 'anyorder orders' lists. Separate several with commas; each is tried with every order. By default the
+    schedule published with the revision, or one without a revision."""
+    revision: str | None = None
+    """Which filled positions to mask again after a step: none (the default), mask-predict:T, refine:T, gibbs:N, p2:T,
+    remdm:T. Separate several with commas; each is tried with every order and schedule."""
+    max_length: str | None = None
+    """Length limits in subwords (of translations, on both sides), such as 20,30,none; by default none."""
+    length: str | None = None
+    """How to choose the target length: gold (the default), predicted, candidates:N, table:N or fixed:N. N lengths take
+    about N times as long as one; 'anyorder translate' tries 4 by default."""
+    length_penalty: float | None = None
+    """Hypotheses of different lengths are ranked by total log-probability / length ** length_penalty; by default 1."""
+    strict: bool = False
+    """Stop with an error at the first problematic line: an empty side, text that is too long, control characters, or
+    invalid UTF-8. Without it, such lines are counted, and listed in the JSON."""
+
+    def refuse(self, why: str, *names: str) -> None:
+        """Raise an `InputError` if one of these options is given."""
+        for name in names:
+            if name in self.changed():
+                raise InputError(why, name)
+
+
+@dataclass(frozen=True)
+class ScoringOptions(SharedOptions):
+    """How to score and to compare."""
+
+    tokenize: str | None = None
+    """BLEU tokenizer: one of sacreBLEU's (13a, intl, zh, char, none, ...), or moses. By default zh into Chinese; into
+    other languages moses with a model, and 13a for trajectories."""
+    limit: int | None = None
+    """Use only the first N lines."""
+    against: str | None = None
+    """Baseline orders (or systems) for the p-values, separated by commas; by default the first one."""
+    test: Test = "randomization"
+    """randomization (paired approximate randomization) or bootstrap (paired bootstrap resampling)."""
+    samples: int = SAMPLES
+    """Resamples of the test, 20 to 1,000,000; with fewer, no p-value could fall below 0.05."""
 
 
 def evaluate(
-    model: str | None = None,
-    direction: str | None = None,
-    trajectories: list[str] | str | None = None,
-    source: Path | None = None,
-    reference: list[str] | str | None = None,
-    orders: str | None = None,
-    max_length: str | None = None,
-    length: str | None = None,
-    schedule: str | None = None,
-    seed: int | None = None,
-    device: Device | None = None,
-    batch_tokens: int | None = None,
-    tokenize: str | None = None,
-    limit: int | None = None,
-    strict: bool = False,
-    against: str | None = None,
-    test: Test = "randomization",
-    samples: int = SAMPLES,
+    system: SystemOptions,
+    scoring: ScoringOptions,
+    decoding: SearchOptions,
+    trajectories: list[str] | None = None,
+    reference: list[str] | None = None,
     json: Path | None = None,
     timings: Path | None = None,
     table: Path | None = None,
-    beam: str | None = None,
-    length_penalty: float | None = None,
-    task: str | None = None,
-    revision: str | None = None,
-    temperature: float | None = None,
-    top_p: float | None = None,
 ) -> None:
     """Score orders on a test set.
 
@@ -67,243 +108,179 @@ def evaluate(
     case-sensitive, on Moses tokens with subwords joined. For trajectories, it is sacreBLEU's BLEU on their text. chrF
     is sacreBLEU's chrF2 on plain text. Significance tests are paired and two-sided, on that BLEU.
 
+    With any masked language model (--model hf:..., --text), a share of the tokens of each line of text is masked at
+    random and filled in again; the score is the share recovered, with intervals over lines.
+
     With a puzzle model, such as sudoku-4x4, the score is the share of puzzles solved entirely, with 95% Wilson
     intervals. Each line of --source is a puzzle: 16 characters for sudoku-4x4, 81 for sudoku-9x9, with 0 or . for an
     empty cell. Solutions (--reference) are optional. A line that is not a puzzle is left out, with a note.
 
     Args:
-        model: A bundled model (de-en), a folder, or a hub id.
-        direction: Source and target language, such as de-en.
+        system: What to decode, and how.
+        scoring: How to score and to compare.
+        decoding: How to choose tokens.
         trajectories: Files to score, one trajectory per line (plain, .gz, .xz); each file is one system.
-        source: Sentences to translate (plain, .gz, .xz); by default the sample bundled with the model.
         reference: Reference translations; several files give several references per sentence.
-        orders: Names separated by commas; by default all heuristic orders and the model's learned order.
-        max_length: Length limits in subwords, on both sides, such as 20,30,none; by default none.
-        length: How to choose the target length: gold (the default), predicted, candidates:N, table:N or fixed:N.
-        schedule: How many positions to fill per step: one, a number, steps:T, cosine:T, threshold:P,
-            blocks:B+threshold:P, and others that 'anyorder orders' lists. Separate several with commas; each is tried
-            with every order. By default the schedule published with the revision, or one without a revision.
-        seed: Random seed for orders, revisions and sampled tokens; by default 1.
-        device: Device to run on; by default auto.
-        batch_tokens: Target tokens to decode per batch. On CUDA, rounding may change a few results.
-        tokenize: BLEU tokenizer: one of sacreBLEU's (13a, intl, zh, char, none, ...), or moses. By default zh into
-            Chinese; into other languages moses with a model, and 13a for trajectories.
-        limit: Use only the first N sentences.
-        strict: Stop with an error at the first problematic pair: an empty side, text that is too long, control
-            characters, or invalid UTF-8. Without it, such pairs are counted, and listed in the JSON.
-        against: Baseline orders (or systems) for the p-values, separated by commas; by default the first one.
-        test: randomization (paired approximate randomization) or bootstrap (paired bootstrap resampling).
-        samples: Resamples of the test, 20 to 1,000,000; with fewer, no p-value could fall below 0.05.
         json: Also write the results to this file.
         timings: Write decoding times to this file, separately from the results.
         table: Also write the table for a paper: a .tex (LaTeX, with booktabs) or .md (Markdown) file.
-        beam: Beam size for each sentence and length: N (beam over tokens, in the given order), positions:N (over the
-            positions that the order ranks highest), or joint:N (over positions and tokens at once, for the order
-            max-prob). By default 1, which is greedy.
-        length_penalty: Hypotheses of different lengths are ranked by total log-probability / length ** length_penalty;
-            by default 1.
-        task: The kind of puzzle, such as sudoku-9x9; by default the one that the model was trained on.
-        revision: Which filled positions to mask again after a step: none (the default), mask-predict:T, refine:T,
-            gibbs:N, p2:T, remdm:T. Separate several with commas; each is tried with every order and schedule.
-        temperature: Sampling temperature; 0, the default, always picks the most likely token.
-        top_p: Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this; by default
-            1.
     """
-    check_number("limit", limit, at_least=1)
-    check_test(test, samples)
+    check_number("limit", scoring.limit, at_least=1)
+    check_test(scoring.test, scoring.samples)
     check_table_file(table)
-    files, references = _files(trajectories), _files(reference)
-    check_apart({"--json": json, "--table": table, "--timings": timings}, [source, *references, *files])
+    files, references = ([Path(name) for name in given or ()] for given in (trajectories, reference))
+    outputs = {"--json": json, "--table": table, "--timings": timings}
+    check_apart(outputs, [system.source, system.text, *references, *files])
     with output_file(json) as file, output_file(table) as paper, output_file(timings) as times:
         if trajectories is not None:
-            _refuse_with_trajectories(
-                model=model, direction=direction, source=source, orders=orders, max_length=max_length, length=length,
-                schedule=schedule, seed=seed, device=device, batch_tokens=batch_tokens, timings=timings,
-                strict=strict or None, beam=beam, length_penalty=length_penalty, task=task, revision=revision,
-                temperature=temperature, top_p=top_p,
-            )  # fmt: skip
-            result: Evaluation | AccuracyEvaluation = _score_files(
-                files, references, tokenize, limit, against, test, samples
-            )
+            given = {**system.changed(), **decoding.changed(), **({} if timings is None else {"timings": timings})}
+            for name in given:
+                raise InputError("is for decoding with a model and does not go together with --trajectories", name)
+            result = _score_files(files, references, scoring)
         else:
-            solves_puzzles = model is not None and (task is not None or is_transformers(model))
-            if model is None or (direction is None and not solves_puzzles):
-                raise InputError("give --model and --direction to decode, or --trajectories to score what was decoded")
-            schedules = split_schedules(AUTO if schedule is None else schedule)
-            revisions = split_revisions("none" if revision is None else revision)
-            config = DecodingConfig(
-                schedule=schedules[0],
-                revision=revisions[0],
-                length="gold" if length is None else length,
-                seed=1 if seed is None else seed,
-                batch_tokens=batch_tokens,
-                beam="1" if beam is None else beam,
-                length_penalty=1.0 if length_penalty is None else length_penalty,
-                temperature=0.0 if temperature is None else temperature,
-                top_p=1.0 if top_p is None else top_p,
-            )
-            name_regimes(config, [AUTO], schedules, revisions)  # fail on a wrong name before the model is loaded
-            if solves_puzzles:
-                _refuse_with_puzzles(
-                    direction=direction, max_length=max_length, length=length, tokenize=tokenize,
-                    length_penalty=length_penalty,
-                )  # fmt: skip
-                result = score_puzzle_orders(
-                    model, task, source, references, orders, config, device or "auto", limit, strict, against, test,
-                    samples, schedules, revisions,
-                )  # fmt: skip
-            else:
-                assert direction is not None
-                result = _score_orders(
-                    model, direction, source, references, orders, "none" if max_length is None else max_length, config,
-                    device or "auto", tokenize, limit, strict, against, test, samples, schedules, revisions,
-                )  # fmt: skip
+            result = _score_orders(decoding, system, scoring, references)
         if file:
             file.write(json_format.dumps(result.as_json(), indent=2) + "\n")
         if times:
             times.write(json_format.dumps(result.timings(), indent=2) + "\n")
         if paper and table:
-            paper.write(format_tables([_table(result, speed=False)], table, [result.signature]))
+            paper.write(format_tables([evaluation_table(result, speed=False)], table, [result.signature]))
     if progress.is_main_process():
         screen = progress.Screen()
-        shown = _table(result)
+        shown = evaluation_table(result)
         for part in render_tables(shown, screen.width):
             screen.print(part)
         for note in shown.notes:
-            screen.print(note, highlight=False, markup=False)
-        screen.print(result.signature, highlight=False, markup=False, soft_wrap=True)
+            screen.print_text(note)
+        screen.print_text(result.signature)
     report = LineReport()
     for line in result.lines:
         report.add(line)
     print_note("evaluate", report.summary("scored"))
 
 
-evaluate.positionals = {  # type: ignore[attr-defined]
-    "--trajectories": {
-        "nargs": "+",
-        "default": None,
-        "metavar": "FILE",
-        "help": "files to score, one trajectory per line (plain, .gz, .xz); each file is one system",
-    },
-    "--reference": {
-        "nargs": "+",
-        "default": None,
-        "metavar": "FILE",
-        "help": "reference translations; several files give several references per sentence",
-    },
-}
-
-
-def _files(given: list[str] | str | None) -> list[Path]:
-    """The files of an option that takes several; empty if it is not given."""
-    return [] if given is None else [Path(name) for name in several(given)]
-
-
-def _table(result: Evaluation | AccuracyEvaluation, speed: bool = True) -> TableData:
-    return accuracy_table(result, speed) if isinstance(result, AccuracyEvaluation) else evaluation_table(result, speed)
-
-
-def _refuse_with_puzzles(**options: object) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise InputError("is for translation, not for puzzles", name)
-
-
-def _refuse_with_trajectories(**options: object) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise InputError("is for decoding with a model and does not go together with --trajectories", name)
-
-
-def _score_files(
-    files: list[Path],
-    references: list[Path],
-    tokenize: str | None,
-    limit: int | None,
-    against: str | None,
-    test: Test,
-    samples: int,
-) -> Evaluation | AccuracyEvaluation:
-    if tokenize == "moses":
-        raise InputError(
-            "moses: is for decoding with a model; files are scored with a tokenizer of sacreBLEU", "tokenize"
-        )
+def _score_files(files: list[Path], references: list[Path], scoring: ScoringOptions) -> Evaluation:
+    if scoring.tokenize == "moses":
+        why = "moses: is for decoding with a model; files are scored with a tokenizer of sacreBLEU"
+        raise InputError(why, "tokenize")
     systems = read_systems(files)
     lines = [list(lines) for lines in zip(*read_parallel(references), strict=True)] if references else []
     for one in lines:
         check_systems(systems, one)
-    first = {name: trajectories[:limit] for name, trajectories in systems.items()}
+    if puzzle_task(systems) is not None:
+        _check_solutions(references)
+    elif not references:
+        raise InputError("--trajectories needs --reference")
+    first = {name: trajectories[: scoring.limit] for name, trajectories in systems.items()}
+    expected = [one[: scoring.limit] for one in lines] or None
+    against = scoring.against
     # A file name may contain a comma.
     baselines = [] if against is None else [against] if against in systems else against.split(",")
-    task = puzzle_task(systems)
-    if task is not None:
-        _refuse_with_puzzles(tokenize=tokenize)
-        return score_puzzle_files(first, task, [one[:limit] for one in lines], baselines, test, samples)
-    if not references:
-        raise InputError("--trajectories needs --reference")
-    return evaluate_systems(first, [one[:limit] for one in lines], tokenize, baselines, test, samples)
+    return evaluate_systems(first, expected, scoring.tokenize, baselines, scoring.test, scoring.samples)
 
 
 def _score_orders(
-    model: str,
-    direction: str,
-    source: Path | None,
-    references: list[Path],
-    orders: str | None,
-    max_length: str,
-    config: DecodingConfig,
-    device: Device,
-    tokenize: str | None,
-    limit: int | None,
-    strict: bool,
-    against: str | None,
-    test: Test,
-    samples: int,
-    schedules: list[str],
-    revisions: list[str],
+    decoding: SearchOptions, system: SystemOptions, scoring: ScoringOptions, references: list[Path]
 ) -> Evaluation:
-    if (source is None) != (not references):
-        raise InputError("--source and --reference go together")
-    names = None if orders is None else split_orders(orders)
-    baselines = [] if against is None else split_orders(against)
-    for name in names or ():
+    model, direction, text, source = system.model, system.direction, system.text, system.source
+    fills = model is not None and (system.task is not None or text is not None or is_transformers(model))
+    if model is None or (direction is None and not fills):
+        raise InputError(
+            "give --model and --direction (or --text) to decode, or --trajectories to score what was decoded"
+        )
+    _check_options(system, scoring, references, fills)
+    schedules = split_schedules(AUTO if system.schedule is None else system.schedule)
+    revisions = split_revisions("none" if system.revision is None else system.revision)
+    config = decoding.config(
+        schedule=schedules[0],
+        revision=revisions[0],
+        length="gold" if system.length is None else system.length,
+        length_penalty=1.0 if system.length_penalty is None else system.length_penalty,
+    )
+    orders = None if system.orders is None else split_orders(system.orders)
+    # Fail on a wrong name before the model is loaded.
+    name_regimes(config, [AUTO], schedules, revisions)
+    for name in orders or ():
         make_order(name)
-    limits = split_limits(max_length)
-    translator = open_translator(model, device)
-    if source is None:
-        source, *references = _sample(translator, model, direction)
-    lines = list(read_parallel((source, *references), "strict" if strict else "replace"))[:limit]
+    limits = split_limits("none" if system.max_length is None else system.max_length)
+    decoder = open_decoder(model, decoding.device, _task(system))
+    if text is None and isinstance(decoder.task, Infill) and not isinstance(decoder.task, PuzzleTask):
+        raise InputError(f"{model} fills masks: give --text with plain text, or --task with the puzzles that it solves")
+    files = [text] if text else [source, *references] if source else _sample(decoder, model)
+    lines = list(read_parallel(files, "strict" if system.strict else "replace"))[: scoring.limit]
     if not lines:
-        raise InputError(f"{source}: is empty")
+        raise InputError(f"{files[0]}: is empty")
     sources, *targets = (list(column) for column in zip(*lines, strict=True))
-    names = names or default_orders(translator, direction)
-    systems = len(names) * len(schedules) * len(revisions)
-    with progress.bar("decoding", len(lines) * systems, "sentences") as bar:
+    orders = orders or default_orders(decoder)
+    count = len(lines) * len(orders) * len(schedules) * len(revisions)
+    with progress.bar("decoding", count, f"{decoder.task.unit}s") as bar:
         return evaluate_orders(
-            translator,
+            decoder,
             sources,
-            targets,
-            direction,
-            names,
+            targets or None,
+            orders,
             limits,
             config,
-            tokenize,
-            baselines,
-            test,
-            samples,
-            names=(str(source), *map(str, references)),
-            strict=strict,
+            scoring.tokenize,
+            [] if scoring.against is None else split_orders(scoring.against),
+            scoring.test,
+            scoring.samples,
+            names=[*map(str, files)],
+            strict=system.strict,
             on_progress=bar.advance,
             schedules=schedules,
             revisions=revisions,
+            mask_share=system.mask_share,
         )
 
 
-def _sample(translator: Translator, model: str, direction: str) -> tuple[Path, Path]:
-    """The test set that comes with a model: sample.de and sample.en, or one for each pair, such as sample.ro-en.ro."""
-    source, target = translator.direction_languages(direction)
-    for name in ("sample", f"sample.{source}-{target}", f"sample.{target}-{source}"):
-        files = find(model) / f"{name}.{source}", find(model) / f"{name}.{target}"
+def _check_options(system: SystemOptions, scoring: ScoringOptions, references: list[Path], fills: bool) -> None:
+    """Refuse options that are for other tasks. fills: whether the model fills masks."""
+    if system.text is None:
+        system.refuse("is for --text", "mask_share")
+    if fills:
+        why = "is for translation, not for puzzles" if system.text is None else "does not go together with --text"
+        system.refuse(why, "direction", "length", "length_penalty", "max_length" if system.text is None else "task")
+        if scoring.tokenize is not None:
+            raise InputError(why, "tokenize")
+    if system.text is not None:
+        system.refuse(why, "source")
+        if references:
+            raise InputError(why, "reference")
+    elif fills and references:
+        _check_solutions(references)
+        if system.source is None:
+            raise InputError("--reference needs --source")
+    elif not fills and (system.source is None) != (not references):
+        raise InputError("--source and --reference go together")
+
+
+def _task(system: SystemOptions) -> Task | None:
+    """What the model is asked to do; None for what it is made for."""
+    if system.text is not None:
+        return Infill()
+    if system.task is not None:
+        return make_puzzle(system.task)
+    return None if system.direction is None else Translation(system.direction)
+
+
+def _check_solutions(references: list[Path]) -> None:
+    if len(references) > 1:
+        raise InputError("must be one file: a puzzle has one solution", "reference")
+
+
+def _sample(decoder: Decoder, model: str) -> list[Path]:
+    """The test set that comes with a model: sample.de and sample.en, or one for each pair, such as sample.ro-en.ro, or
+    sample.puzzles.txt and sample.solutions.txt."""
+    if isinstance(decoder.task, PuzzleTask):
+        folder, names, what = decoder.model.path, [("sample.puzzles.txt", "sample.solutions.txt")], "give --source"
+    else:
+        one, other = decoder.model.languages(decoder.task.name)
+        stems = ("sample", f"sample.{one}-{other}", f"sample.{other}-{one}")
+        folder, names = find(model), [(f"{stem}.{one}", f"{stem}.{other}") for stem in stems]
+        what = f"for {decoder.task.name}: give --source and --reference"
+    for pair in names if folder else ():
+        files = [folder / name for name in pair]
         if all(file.exists() for file in files):
             return files
-    raise InputError(f"{model} comes without a sample for {direction}: give --source and --reference")
+    raise InputError(f"{model} comes without a sample{' ' if what.startswith('for') else ': '}{what}")

@@ -12,21 +12,21 @@ import torch
 from anyorder.app.limits import Limits
 from anyorder.device import Device, resolve_device
 from anyorder.errors import InputError, check_number
+from anyorder.models.native.storage import bundled_models
 
 if TYPE_CHECKING:
-    from anyorder.app.auth import AccessToken
+    from anyorder.app.security import AccessToken
 
 NEW_TOKEN, NO_TOKEN = "new", "none"
 
 
 def explore(
-    model: list[str] | str,
+    model: list[str] = [],  # noqa: B006 - never modified
     host: str = "127.0.0.1",
     port: int = 8600,
     threads: int | None = None,
     token: str | None = None,
     queue: int = Limits.queue,
-    client_connections: int = Limits.client_connections,
     device: Device = "auto",
 ) -> None:
     """Explore orders in the browser.
@@ -35,39 +35,36 @@ def explore(
     its JSON API (/api/docs) are served only to this machine unless --host says otherwise.
 
     Args:
-        model: A bundled model (de-en, sudoku-4x4), a folder, or a hub id (hf:ID for a masked language model). Separate
-            several with commas or repeat the option.
+        model: A bundled model (de-en, multi, sudoku-4x4), a folder, or a hub id (hf:ID for a masked language model);
+            by default all bundled ones. Separate several with commas or repeat the option.
         host: The address to listen on. An address that other machines can reach needs --token.
         port: The port to listen on; 0 picks a free one.
         threads: Number of CPU threads for the model; by default all cores.
-        token: Accept only requests that carry this secret (16 or more letters and digits).
+        token: Accept only requests with this secret of 16 or more letters and digits. Without a value, a new secret is
+            generated and printed as part of the link; 'none' accepts everyone.
         queue: Maximum number of requests running or waiting; further ones are refused.
-        client_connections: Maximum number of open connections per client address.
         device: Device to run on.
     """
     check_number("port", port, at_least=0, at_most=65535)
     check_number("threads", threads, at_least=1, at_most=1024)
     check_number("queue", queue, at_least=1, at_most=100_000)
-    check_number("client_connections", client_connections, at_least=1, at_most=100_000)
     resolve_device(device)
     try:
-        from anyorder.app.server import create_app
-        from anyorder.app.serving import make_server
+        from anyorder.app.server import create_app, make_server
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("anyorder"):
             raise
         raise InputError(f"explore needs {error.name}: pip install 'anyorder[app]'") from None
     if threads:
         torch.set_num_threads(threads)
-    values = [model] if isinstance(model, str) else model  # a recipe gives one string
-    names = [name.strip() for value in values for name in value.split(",") if name.strip()] or ["de-en"]
-    limits = Limits(queue=queue, connections=2 * queue + 64, client_connections=client_connections)
+    names = [name.strip() for value in model for name in value.split(",") if name.strip()]
+    limits = Limits(queue=queue)
     secret = _access_token(token)
     with _listen(host, port) as listener:
         is_local = ip_address(listener.getsockname()[0]).is_loopback
         if not is_local and token is None:
             raise InputError(f"{host}: others can reach it: add --token (or --token none to serve everyone)", "host")
-        server = make_server(create_app(names, host, device, limits, secret), limits)
+        server = make_server(create_app(names or bundled_models(), host, device, limits, secret), limits)
         query = f"/?token={secret.text}" if secret else ""
         print(f"anyorder explore: {_url(listener)}{query}  (Ctrl-C stops it)", flush=True)
         if not is_local and secret is None:
@@ -76,30 +73,16 @@ def explore(
             server.run(sockets=[listener])
 
 
-explore.positionals = {  # type: ignore[attr-defined]
-    "--model": {
-        "action": "append",
-        "type": str,
-        "default": [],
-        "help": "a bundled model (de-en, the default, multi or sudoku-4x4), a folder, or a hub id (hf:ID for a masked "
-        "language model); separate several with commas or repeat the option",
-    },
-    "--token": {
-        "nargs": "?",
-        "const": NEW_TOKEN,
-        "type": str | None,
-        "default": None,
-        "metavar": "TEXT",
-        "help": "accept only requests with this secret of 16 or more letters and digits; without a value, a new secret "
-        "is generated and printed as part of the link; 'none' accepts everyone",
-    },
+explore.arguments = {  # type: ignore[attr-defined]
+    "model": {"nargs": None, "action": "append"},
+    "token": {"nargs": "?", "const": NEW_TOKEN, "metavar": "TEXT"},
 }
 
 
 def _access_token(given: str | None) -> "AccessToken | None":
     if given is None or given == NO_TOKEN:
         return None
-    from anyorder.app.auth import AccessToken
+    from anyorder.app.security import AccessToken
 
     return AccessToken.generate() if given == NEW_TOKEN else AccessToken(given)
 
@@ -111,6 +94,8 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=family, backlog=2048)  # type: ignore[arg-type]
     except socket.gaierror as error:
         raise InputError(f"{host}: no such host ({error.strerror})", "host") from None
+    except UnicodeError:  # of the codec for names of hosts
+        raise InputError(f"{host}: is not the name of a host", "host") from None
     except OSError as error:
         raise InputError(f"{port}: cannot listen on {host} ({os.strerror(error.errno or 0)})", "port") from None
 

@@ -1,29 +1,16 @@
 """`anyorder infill`: texts with masks in, filled texts out, and the record of how they were filled."""
 
-from pathlib import Path
-
-from anyorder.cli.streaming import fill_lines, input_argument, open_input
-from anyorder.data.corpus import OnInvalid
-from anyorder.decoding.config import AUTO, DecodingConfig
-from anyorder.decoding.lengths import GIVEN
-from anyorder.device import Device
+from anyorder.cli.common import masked_model
+from anyorder.cli.options import DecodingOptions, LineOptions
+from anyorder.cli.streaming import open_input, run_lines
 
 
 def infill(
     input: list[str],
+    /,
     model: str,
-    order: str = AUTO,
-    schedule: str = AUTO,
-    revision: str = "none",
-    beam: str = "1",
-    temperature: float = 0.0,
-    top_p: float = 1.0,
-    trace: bool = False,
-    json: Path | None = None,
-    seed: int = 1,
-    device: Device = "auto",
-    batch_tokens: int | None = None,
-    strict: bool = False,
+    decoding: DecodingOptions,
+    output: LineOptions,
 ) -> None:
     """Fill the masks in a text, in a file with one text per line, or in standard input.
 
@@ -36,39 +23,8 @@ def infill(
     Args:
         input: A file (plain, .gz, .xz), a text with masks, or nothing for standard input.
         model: A Transformers masked language model: a folder or a hub id, with or without the prefix hf:.
-        order: Which position to fill next; 'anyorder orders' lists the names. auto is the model's learned order, or
-            margin if it has none.
-        schedule: How many positions to fill per step: one, a number, cosine:T, threshold:P, and others that
-            'anyorder orders' lists. auto is the schedule published with the revision; without a revision it is one, or
-            blocks:B for a model with blocks of B positions.
-        revision: Which filled positions to mask again after a step; 'anyorder orders' lists the names.
-        beam: Beam size for each text: N (beam over tokens, in the given order), positions:N (over the positions that
-            the order ranks highest), or joint:N (over positions and tokens at once). 1 is greedy.
-        temperature: Sampling temperature; 0 always picks the most likely token.
-        top_p: Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this.
-        trace: Show the text after every step: [ ] marks neighbors filled from left to right, { } from right to left,
-            and old->new a revised token. A puzzle is shown as a grid: [ ] marks newly filled cells, { } revised ones.
-        json: Also write the trajectories to this file, one per line (plain, .gz, .xz).
-        seed: Random seed for orders, revisions and sampled tokens.
-        device: Device to run on.
-        batch_tokens: Tokens to decode per batch. On CUDA, rounding may change a few results.
-        strict: Stop with an error at the first problematic line.
+        decoding: How to decode.
+        output: What to print and write.
     """
-    config = DecodingConfig(
-        order=order,
-        schedule=schedule,
-        revision=revision,
-        length=GIVEN,
-        seed=seed,
-        batch_tokens=batch_tokens,
-        beam=beam,
-        temperature=temperature,
-        top_p=top_p,
-    )
-    on_invalid: OnInvalid = "strict" if strict else "replace"
-    lines = open_input(input, on_invalid)
-    is_single = len(input) == 1 and lines[1] == "input"
-    fill_lines("infill", lines, [*map(Path, input)], model, config, None, trace, json, device, strict or is_single)
-
-
-infill.positionals = input_argument("a text with masks")  # type: ignore[attr-defined]
+    lines = open_input(input, output.on_invalid)
+    run_lines("infill", "fill", lines, masked_model(model), None, decoding, output, strict=lines.is_single)

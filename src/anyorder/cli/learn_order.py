@@ -2,21 +2,19 @@
 
 from pathlib import Path
 
-from anyorder.cli.common import several
+from anyorder.decoding.trajectory import INFILL
 from anyorder.errors import InputError
+from anyorder.learning import learn_order as library
+from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
 from anyorder.orders.policy import PolicyConfig
 from anyorder.progress import is_main_process
-from anyorder.training import learn_order as library
 from anyorder.training.config import TrainConfig
-from anyorder.training.learn_fill_order import learn_fill_order
-from anyorder.training.learn_order import LEARN_ORDER_RUN
-from anyorder.training.order_loss import RLConfig
 
 
 def learn_order(
     model: str,
     out: Path,
-    data: list[str] | str | None = None,
+    data: list[str] | None = None,
     direction: str | None = None,
     task: str | None = None,
     text: Path | None = None,
@@ -57,30 +55,26 @@ def learn_order(
     if task is not None or text is not None:
         if data is not None or direction is not None:
             raise InputError("--data and --direction are for translation: leave them out with --task and --text")
-        result = learn_fill_order(
-            model, out, task, text, mask_share, policy, rl, run, name=name, resume=resume, init=init
-        )
-    elif mask_share is not None:
-        raise InputError("is for --text", "mask_share")
+        task = task or INFILL
     elif data is None or direction is None:
         raise InputError("give --data and --direction (translation), --task (puzzles) or --text to learn on")
-    else:
-        result = library.learn_order(
-            model, several(data), out, direction, policy, rl, run, name=name, resume=resume, init=init
-        )
+    result = library.learn_order(
+        model,
+        task or direction or "",
+        out,
+        data,
+        text,
+        mask_share,
+        policy,
+        rl,
+        run,
+        name=name,
+        resume=resume,
+        init=init,
+    )
     if not is_main_process():
         return
     if result.order.exists():
         print(f"order: {result.order}")
     if not result.finished:
         print(f"stopped at step {result.steps}; continue with --resume")
-
-
-learn_order.positionals = {  # type: ignore[attr-defined]
-    "--data": {
-        "nargs": "+",
-        "default": None,
-        "metavar": "STORE",
-        "help": "a store made by 'anyorder prepare' with this model's tokenizer, or several",
-    }
-}

@@ -4,6 +4,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from anyorder.progress import Screen
+from anyorder.registry import summary
 
 
 def orders() -> None:
@@ -14,22 +15,18 @@ def orders() -> None:
 
     order_table = Table("order", "needs", "which position is filled first", box=None, title_justify="left")
     for name, order in sorted(ORDERS.items()):
-        order_table.add_row(escape(name), order.needs, escape(_first_line(order)))
+        order_table.add_row(escape(name), order.needs, escape(summary(order)))
     schedule_table = Table("schedule", "how many positions a step fills", box=None)
     schedule_table.add_row("one", "One position, as in the paper.")
     schedule_table.add_row("N", "N positions, such as 4.")
     for name, schedule in sorted(SCHEDULES.items()):
-        schedule_table.add_row(escape(name), escape(_first_line(schedule)))
+        schedule_table.add_row(escape(name), escape(summary(schedule)))
     revision_table = Table("revision", "what is masked again after a step", box=None)
     for name, revision in sorted(REVISIONS.items()):
-        revision_table.add_row(escape(name), escape(_first_line(revision)))
+        revision_table.add_row(escape(name), escape(summary(revision)))
     screen = Screen()
     screen.print(order_table)
     screen.print()
     screen.print(schedule_table)
     screen.print()
     screen.print(revision_table)
-
-
-def _first_line(documented: object) -> str:
-    return (documented.__doc__ or "").strip().partition("\n")[0]

@@ -6,13 +6,16 @@ may hold any of them. This is the one place that knows which flag sets which fie
 
 import inspect
 import re
+from argparse import SUPPRESS
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass, fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
+import docstring_parser
 import jsonargparse
 import yaml  # type: ignore[import-untyped]
 
@@ -21,6 +24,17 @@ from anyorder.plugins import load_plugin
 
 MAX_RECIPE, MAX_DEPTH = 1 << 20, 20
 jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
+
+
+@dataclass(frozen=True)
+class SharedOptions:
+    """The base of dataclasses whose fields are options of each verb that has a parameter of the class: `--seed`, where
+    any other config in a signature gives `--run.seed`. All fields have defaults."""
+
+    def changed(self) -> dict[str, Any]:
+        """The options that do not have their default, by name."""
+        defaults = type(self)()
+        return {name: value for name, value in vars(self).items() if value != getattr(defaults, name)}
 
 
 def parse(
@@ -32,13 +46,20 @@ def parse(
     """
     parser = make_parser(verb, summary, function, plugins)
     parsed = parser.parse_args(_normalize(parser, arguments))
-    _check_nulls(parser, parsed)
+    shared = shared_options(function)
+    _check_nulls(parser, parsed, allowed={field.name for kind in shared.values() for field in fields(kind)})
     given = parsed.pop("plugin", [])
     for path in ",".join([given] if isinstance(given, str) else given).split(","):
         if path.strip():
             load_plugin(path.strip())
     values = dict(vars(parser.instantiate(parsed)))
     values.pop("config", None)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if _takes_several(parameter) and values[name] is not None:  # a recipe may give a single one without a list
+            values[name] = [str(one) for one in (values[name] if isinstance(values[name], list) else [values[name]])]
+    for name, kind in shared.items():
+        own = {field.name: values.pop(field.name) for field in fields(kind)}
+        values[name] = kind(**{field: value for field, value in own.items() if value is not None})
     return values
 
 
@@ -46,26 +67,77 @@ def parse(
 def make_parser(verb: str, summary: str, function: Callable[..., None], plugins: bool = False) -> "_Parser":
     """The parser for a verb.
 
-    The function's attribute `positionals` maps parameters that need special `add_argument` options to these options:
-    positional arguments, and options that may be given several times. Their `choices` are only for tab completion.
+    Parameters before a `/` are positional arguments, and those of type `list[str]` take several values. The function's
+    attribute `arguments` maps names of parameters to more options of `add_argument`; their `choices` are only for tab
+    completion.
     """
-    positionals: dict[str, dict[str, Any]] = getattr(function, "positionals", {})
     parser = _Parser(prog=f"anyorder {verb}", description=_description(summary, function))
-    parser.usage = " ".join([f"anyorder {verb} [options]", *(f"[{name}]" for name in positionals if name[0] != "-")])
+    parser.usage = " ".join([f"anyorder {verb} [options]", *(f"[{name}]" for name in positionals(function))])
     parser.add_argument("--config", action=_Recipe, help="a recipe: a YAML file with any of these options")
-    for name, options in positionals.items():
-        parser.add_argument(name, **{key: value for key, value in options.items() if key != "choices"})
-    parser.add_function_arguments(function, skip={name.lstrip("-") for name in positionals}, fail_untyped=True)
+    arguments, shared = _arguments(function), shared_options(function)
+    for name, options in arguments.items():
+        parser.add_argument(name, **options)
+    skip = {name.lstrip("-") for name in arguments} | set(shared)
+    parser.add_function_arguments(function, skip=skip, fail_untyped=True)
+    for kind in shared.values():
+        parser.add_class_arguments(kind)
     if plugins:
         registers = "registers orders, schedules, revisions, rewards or tasks"
         text = f"your own Python file that {registers}; separate several with commas or repeat the option"
         parser.add_argument("--plugin", type=list[str] | str, default=[], help=text)
     for action in parser._actions:
+        action.option_strings = [_hyphens(option) for option in action.option_strings if option[-1] != "+"]
         if _is_switch(action):
             action.metavar = "[true|false]"
+        if _is_group(parser, action):
+            action.help = SUPPRESS
         if action.dest == "print_config":
             action.help = "print these options as a recipe and exit"
+    actions = parser._option_string_actions
+    actions.update({_hyphens(option): action for option, action in actions.items()})
     return parser
+
+
+def positionals(function: Callable[..., None]) -> list[str]:
+    """The parameters of a verb that are positional arguments."""
+    parameters = inspect.signature(function).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_ONLY]
+
+
+def _arguments(function: Callable[..., None]) -> dict[str, dict[str, Any]]:
+    """The options of `add_argument` for each parameter that jsonargparse would not add as it should be."""
+    help_texts = {one.arg_name: one.description for one in docstring_parser.parse(function.__doc__ or "").params}
+    special: dict[str, dict[str, Any]] = getattr(function, "arguments", {})
+    found = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        is_positional = parameter.kind is parameter.POSITIONAL_ONLY
+        takes_several = _takes_several(parameter)
+        if not (is_positional or takes_several or name in special):
+            continue
+        options: dict[str, Any] = {"help": help_texts.get(name)}
+        if parameter.default is not parameter.empty:
+            options["default"] = parameter.default
+        elif not is_positional:
+            options["required"] = True
+        if is_positional and takes_several:
+            options |= {"nargs": "*", "type": str, "default": []}
+        elif takes_several:
+            options["nargs"] = "+"  # without a type, or jsonargparse would not take a single value from a recipe
+        else:
+            options["type"] = parameter.annotation
+        options |= {key: value for key, value in special.get(name, {}).items() if key != "choices"}
+        found[name if is_positional else f"--{name}"] = options
+    return found
+
+
+def _takes_several(parameter: inspect.Parameter) -> bool:
+    return list[str] in (parameter.annotation, *get_args(parameter.annotation))
+
+
+def shared_options(function: Callable[..., None]) -> dict[str, type[SharedOptions]]:
+    """The parameters of a verb whose fields are options of the verb itself, and their classes."""
+    kinds = {name: parameter.annotation for name, parameter in inspect.signature(function).parameters.items()}
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, SharedOptions)}
 
 
 def with_flag(error: InputError, function: Callable[..., None]) -> str:
@@ -81,7 +153,9 @@ def with_flag(error: InputError, function: Callable[..., None]) -> str:
         kinds = [kind for kind in get_args(parameter.annotation) or (parameter.annotation,) if isinstance(kind, type)]
         if error.config and any(issubclass(kind, error.config) or issubclass(error.config, kind) for kind in kinds):
             prefix = f"{name}."
-    if not prefix and (error.field not in parameters or error.field in getattr(function, "positionals", {})):
+    shared = {field.name for kind in shared_options(function).values() for field in fields(kind)}
+    own = (set(parameters) | shared) - set(positionals(function))
+    if not prefix and error.field not in own:
         return str(error)
     return f"{_hyphens(f'--{prefix}{error.field}')} {error.message}"
 
@@ -101,12 +175,10 @@ class _Parser(jsonargparse.ArgumentParser):
     def _as_options(self, names: re.Match[str]) -> str:
         """The names of missing arguments as the user writes them."""
         flags = {action.dest: action.option_strings[0] for action in self._actions if action.option_strings}
-        return ", ".join(_hyphens(flags.get(name, name)) for name in names[0].split(", "))
+        return ", ".join(flags.get(name, name) for name in names[0].split(", "))
 
     def format_help(self) -> str:
-        text = re.sub(r"--[a-z][a-z_.]*", lambda match: _hyphens(match[0]), super().format_help())
-        text = re.sub(r"<class\s+'(\w+)'>", r"\1", text).replace(", --plugin+ PLUGIN", "")
-        return re.sub(r"\n  --[a-z]+ CONFIG +Path to a\s+configuration\s+file\.", "", text)
+        return re.sub(r"<class\s+'(\w+)'>", r"\1", super().format_help())
 
 
 class _Recipe(jsonargparse.ActionConfigFile):
@@ -155,11 +227,14 @@ def _check_names(parser: jsonargparse.ArgumentParser, given: jsonargparse.Namesp
                 raise unknown(f"option of {key}", name, fields)
 
 
-def _check_nulls(parser: jsonargparse.ArgumentParser, given: jsonargparse.Namespace) -> None:
-    """A recipe may set an option to null only if that is its default or one of its types."""
+def _check_nulls(parser: jsonargparse.ArgumentParser, given: jsonargparse.Namespace, allowed: Collection[str]) -> None:
+    """A recipe may set an option to null only if that is its default or one of its types.
+
+    For the `allowed` ones null means the default, as in recipes that `evaluate --print_config` once printed.
+    """
     for action in parser._actions:
         hint = getattr(action, "_typehint", None)
-        if hint is None or action.default is None or type(None) in get_args(hint):
+        if hint is None or action.dest in allowed or action.default is None or type(None) in get_args(hint):
             continue
         if action.dest in given and given[action.dest] is None:
             raise InputError(f"{_hyphens(f'--{action.dest}')} null: expected a value")
@@ -176,41 +251,29 @@ def _is_switch(action: Any) -> bool:
 
 
 def _is_group(parser: jsonargparse.ArgumentParser, action: Any) -> bool:
-    return any(other.dest.startswith(f"{action.dest}.") for other in parser._actions)
+    return action is not None and any(other.dest.startswith(f"{action.dest}.") for other in parser._actions)
 
 
 def _normalize(parser: jsonargparse.ArgumentParser, arguments: list[str]) -> list[str]:
-    """Arguments as the parser expects them: underscores in names, a value after every switch."""
-    known = {option for action in parser._actions for option in action.option_strings}
-    switches = {option for action in parser._actions if _is_switch(action) for option in action.option_strings}
-    groups = {option for action in parser._actions if _is_group(parser, action) for option in action.option_strings}
+    """Arguments as the parser expects them: hyphens in names, a value after every switch."""
+    known = {option: action for action in parser._actions for option in action.option_strings}
     normalized: list[str] = []
     for argument, following in pairwise([*arguments, ""]):
         if argument == "--":
             return normalized + arguments[len(normalized) :]
         name, equals, value = argument.partition("=")
-        name = _underscores(name, known)
-        if name in groups:  # jsonargparse would take a file here
-            option = _hyphens(name)
+        option = max((one for one in known if f"{_hyphens(name)}.".startswith(f"{one}.")), key=len, default="")
+        action, name = known.get(option), option + name[len(option) :]  # the rest is the key of a mapping
+        if name == option and _is_group(parser, action):  # jsonargparse would take a file here
             raise InputError(f"{option}: is a group of options, give them one by one: {option}.NAME VALUE")
-        if name in switches and not equals and following not in ("true", "false"):
+        if _is_switch(action) and not equals and following not in ("true", "false"):
             equals, value = "=", "true"
+        if option == "--print-config":
+            equals = "="
         if name == "--plugin":
             name = "--plugin+"  # jsonargparse's way to say that a repeated option adds to the list
         normalized.append(f"{name}{equals}{value}")
     return normalized
-
-
-def _underscores(name: str, known: Collection[str]) -> str:
-    """An option's name with underscores instead of hyphens, except in the key of a mapping."""
-    if not name.startswith("--"):
-        return name
-    parts = name[2:].split(".")
-    for end in range(len(parts), 0, -1):
-        option = f"--{'.'.join(parts[:end]).replace('-', '_')}"
-        if option in known:
-            return ".".join([option, *parts[end:]])
-    return name
 
 
 def _hyphens(option: str) -> str:

@@ -77,14 +77,14 @@ def prepare(
 
     screen = Screen()
     screen.print(filter_table(report))
-    screen.print(f"wrote {out}", highlight=False)
+    screen.print_text(f"wrote {out}")
 
 
 def _vocabulary(name: str) -> Vocabulary:
     path = Path(name)
     if path.exists() or path.suffix == ".json":
         return Vocabulary.load(path)
-    from anyorder.models.storage import find
+    from anyorder.models.native.storage import find
 
     return Vocabulary.load(find(name))
 

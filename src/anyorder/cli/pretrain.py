@@ -2,16 +2,15 @@
 
 from pathlib import Path
 
-from anyorder.cli.common import several
 from anyorder.cli.train import show_result
-from anyorder.models.transformer import TransformerConfig
+from anyorder.models.native.transformer import TransformerConfig
 from anyorder.training.config import TextTrainConfig
 from anyorder.training.mlm_objective import MLMConfig
-from anyorder.training.pretrain import pretrain_model
+from anyorder.training.train import pretrain_model
 
 
 def pretrain(
-    data: list[str] | str,
+    data: list[str],
     out: Path,
     transformer: TransformerConfig = TransformerConfig(),  # noqa: B008 - frozen
     mlm: MLMConfig = MLMConfig(),  # noqa: B008
@@ -33,14 +32,4 @@ def pretrain(
         init: A model to initialize from (a folder, a bundled name, a hub id).
         resume: Continue the run in 'out' from its last checkpoint, if there is one.
     """
-    show_result(pretrain_model(several(data), out, transformer, mlm, run, init, resume))
-
-
-pretrain.positionals = {  # type: ignore[attr-defined]
-    "--data": {
-        "nargs": "+",
-        "required": True,
-        "metavar": "STORE",
-        "help": "a store made by 'anyorder prepare', or several that share one vocabulary",
-    }
-}
+    show_result(pretrain_model(data, out, transformer, mlm, run, init, resume))

@@ -5,7 +5,7 @@ from pathlib import Path
 from anyorder.cli.common import check_apart
 from anyorder.errors import LARGEST, check_number
 from anyorder.files import atomic_file
-from anyorder.tasks import make_task
+from anyorder.tasks import make_puzzle
 
 
 def puzzles(task: str, out: Path, solutions: Path, count: int = 1000, seed: int = 1) -> None:
@@ -24,7 +24,7 @@ def puzzles(task: str, out: Path, solutions: Path, count: int = 1000, seed: int 
     check_number("count", count, at_least=1, at_most=10**7)
     check_number("seed", seed, at_least=0, at_most=LARGEST)
     check_apart({"--out": out, "--solutions": solutions})
-    rules = make_task(task)
+    rules = make_puzzle(task)
     with atomic_file(out) as puzzle_file, atomic_file(solutions) as solution_file:
         examples = rules.generate(count, seed)
         for file, grids in ((puzzle_file, examples.puzzles), (solution_file, examples.solutions)):

@@ -3,7 +3,8 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 Handler = Callable[[int, object], object]
 _received: list[int] = []
@@ -14,27 +15,21 @@ def received() -> int | None:
     return _received[0] if _received else None
 
 
-class _Handling:
-    """Signals go to this handler in a `with` block. Outside the main thread, nothing changes."""
-
-    def __init__(self, handler: Handler, numbers: list[signal.Signals]):
-        self._handler = handler
-        self._numbers = numbers
-        self._previous: dict[signal.Signals, object] = {}
-
-    def __enter__(self) -> None:
-        for number in self._numbers:
-            try:
-                self._previous[number] = signal.signal(number, self._handler)
-            except ValueError:  # not the main thread
-                return
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler or signal.SIG_DFL)  # type: ignore[arg-type]
+@contextmanager
+def _handling(handler: Handler, numbers: list[signal.Signals]) -> Iterator[None]:
+    """Signals go to this handler. Outside the main thread, nothing changes."""
+    previous: dict[signal.Signals, object] = {}
+    with suppress(ValueError):  # not the main thread
+        for number in numbers:
+            previous[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before or signal.SIG_DFL)  # type: ignore[arg-type]
 
 
-def unwind_on_signals() -> _Handling:
+def unwind_on_signals() -> AbstractContextManager[None]:
     """Ctrl-C and SIGTERM raise an exception, so that half-written files are removed on the way out.
 
     A library may turn the exception into another error; `received` still tells. SIGTERM is left alone if a launcher
@@ -42,12 +37,12 @@ def unwind_on_signals() -> _Handling:
     """
     _received.clear()
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
-    return _Handling(_unwind, [*_interrupt(), *([signal.SIGTERM] if alone else [])])
+    return _handling(_unwind, [*_interrupt(), *([signal.SIGTERM] if alone else [])])
 
 
-def exit_at_once_on_signals() -> _Handling:
+def exit_at_once_on_signals() -> AbstractContextManager[None]:
     """For imports: an exception inside a library's import may not survive it."""
-    return _Handling(_exit_at_once, [*_interrupt(), signal.SIGTERM])
+    return _handling(_exit_at_once, [*_interrupt(), signal.SIGTERM])
 
 
 def _interrupt() -> list[signal.Signals]:

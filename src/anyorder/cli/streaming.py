@@ -1,97 +1,115 @@
-"""What the verbs that decode lines of text share: open the input, print and write trajectories, report on lines."""
+"""What `translate`, `infill` and `generate` do: decode lines, print and write trajectories, report on lines."""
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from anyorder import progress
-from anyorder.cli.common import check_apart, print_note
+from anyorder.cli.common import check_apart, open_decoder, print_note
+from anyorder.cli.options import DecodingOptions, LineOptions
 from anyorder.data.corpus import OnInvalid, decode_lines, read_lines
-from anyorder.data.lines import LineNote, LineReport
-from anyorder.decoding.config import DecodingConfig
+from anyorder.data.line_problems import LineNote, LineReport
+from anyorder.decoder import CHUNK
 from anyorder.decoding.trajectory import Trajectory, TrajectoryWriter, trajectory_writer
-from anyorder.device import join_processes, resolve_device
 from anyorder.errors import InputError
-from anyorder.filler import load_filler
 from anyorder.report.terminal import trace as trace_lines
-from anyorder.tasks import PuzzleTask
-from anyorder.tasks.encoder import task_name
-from anyorder.tasks.puzzles import count_unsolvable
-from anyorder.translator import CHUNK
+from anyorder.tasks import PuzzleTask, Task
 
 _SUFFIXES = (".txt", ".gz", ".xz", ".de", ".en", ".ro", ".zh", ".src", ".tok")
 
 
-def input_argument(what: str) -> dict[str, dict[str, Any]]:
-    """The positional argument of a verb that reads lines. what: such as `a sentence`."""
-    text = f"a file (plain, .gz, .xz), {what}, or nothing for standard input"
-    return {"input": {"nargs": "*", "type": str, "default": [], "help": text}}
+@dataclass(frozen=True)
+class Input:
+    """The lines to decode."""
+
+    lines: Iterator[str]
+    name: str
+    """What messages call them."""
+    files: list[Path] = field(default_factory=list)
+    is_single: bool = False
+    """Whether it is one text of the command line."""
 
 
-def open_input(arguments: list[str], on_invalid: OnInvalid) -> tuple[Iterator[str], str]:
-    """The lines to decode and what to call them in messages."""
+def open_input(arguments: list[str], on_invalid: OnInvalid) -> Input:
+    """The lines of a file or standard input, or the texts of the command line."""
     if not arguments or arguments == ["-"]:
         if sys.stdin is None:
             raise InputError("standard input is closed: give a sentence or a file")
-        return decode_lines(sys.stdin.buffer, "standard input", on_invalid), "standard input"
+        return Input(decode_lines(sys.stdin.buffer, "standard input", on_invalid), "standard input")
     if len(arguments) == 1 and arguments[0]:
         path = Path(arguments[0])
         if os.path.isdir(path):  # unlike Path.is_dir, accepts a sentence that is too long to be a file's name
             raise InputError(f"{path}: is a folder, expected a text file or a sentence")
         looks_like_path = " " not in arguments[0] and (os.sep in arguments[0] or path.suffix in _SUFFIXES)
         if looks_like_path or os.path.isfile(path):
-            return read_lines(path, on_invalid), str(path)
+            return Input(read_lines(path, on_invalid), str(path), [path])
     return texts_input(arguments)
 
 
-def texts_input(texts: list[str]) -> tuple[Iterator[str], str]:
-    """Texts from the command line as lines, and what to call them in messages."""
-    return iter([" ".join(text.splitlines()) for text in texts]), "input"
+def texts_input(texts: list[str]) -> Input:
+    """Texts of the command line, each one line."""
+    return Input(iter([" ".join(text.splitlines()) for text in texts]), "input", is_single=len(texts) == 1)
 
 
-def open_output(file: Path | None) -> AbstractContextManager[TrajectoryWriter | None]:
+def run_lines(
+    verb: str,
+    word: str,
+    given: Input,
+    model: str,
+    task: str | Task | None,
+    decoding: DecodingOptions,
+    output: LineOptions,
+    reference: Path | None = None,
+    strict: bool = False,
+    **config: Any,
+) -> None:
+    """Decode lines, print and write their trajectories, and report on lines that were not used as they are.
+
+    word: what is done to a text, such as `translate`; strict: see `Decoder.stream`; config: more of the config.
+    """
+    settings, stem = decoding.config(**config), word.removesuffix("e")
+    check_apart({"--json": output.json}, [*given.files, reference])
+    count, unsolvable, report = 0, 0, LineReport()
+    with _open_output(output.json) as writer:
+        decoder = open_decoder(model, decoding.device, task)
+        with progress.bar(f"{stem}ing", unit=f"{decoder.task.unit}s") as bar:
+            stream = decoder.stream(
+                given.lines,
+                settings,
+                read_lines(reference, output.on_invalid) if reference else None,
+                on_progress=bar.advance,
+                names={"source": given.name, "reference": str(reference)},
+                strict=output.strict or strict,
+            )
+            while trajectories := list(islice(stream, CHUNK)):
+                if not progress.is_main_process():
+                    continue
+                if writer:
+                    for trajectory in trajectories:
+                        writer.write(trajectory)
+                for trajectory in trajectories:
+                    count += 1
+                    _print(trajectory, output.trace)
+                    if trajectory.note:
+                        report.add(LineNote(count, trajectory.note))
+                if isinstance(decoder.task, PuzzleTask):
+                    puzzles = [one.source for one in trajectories if one.task == decoder.task.name]
+                    unsolvable += sum(map(bool, decoder.task.problems(decoder.task.read_lines(puzzles)[0])))
+    print_note(verb, report.summary(f"{stem}ed") if count else f"{given.name} is empty: nothing to {word}")
+    if unsolvable:
+        print_note(verb, f"{'1 puzzle is' if unsolvable == 1 else f'{unsolvable:,} puzzles are'} unsolvable")
+
+
+def _open_output(file: Path | None) -> AbstractContextManager[TrajectoryWriter | None]:
     """A writer that keeps what was decoded if standard output fails: if nobody reads it, or it lacks a character."""
     if file is None or not progress.is_main_process():
         return nullcontext()
     return trajectory_writer(file, keep_on=(BrokenPipeError, UnicodeEncodeError))
-
-
-@dataclass
-class Shown:
-    """What was printed."""
-
-    lines: int = 0
-    unsolvable: int = 0
-    """Puzzles that cannot be solved."""
-    report: LineReport = field(default_factory=LineReport)
-
-
-def show(
-    stream: Iterator[Trajectory], writer: TrajectoryWriter | None, trace: bool, task: PuzzleTask | None = None
-) -> Shown:
-    """Print trajectories, and write them if there is a file. task: whose puzzles may be among the lines."""
-    shown = Shown()
-    while trajectories := list(islice(stream, CHUNK)):
-        if not progress.is_main_process():
-            continue
-        if writer:
-            for trajectory in trajectories:
-                writer.write(trajectory)
-        for trajectory in trajectories:
-            shown.lines += 1
-            _print(trajectory, trace)
-            if trajectory.note:
-                shown.report.add(LineNote(shown.lines, trajectory.note))
-        if task is not None:
-            puzzles = [trajectory.source for trajectory in trajectories if trajectory.task == task.name]
-            shown.unsolvable += count_unsolvable(task, puzzles)
-    return shown
 
 
 def _print(trajectory: Trajectory, trace: bool) -> None:
@@ -102,37 +120,3 @@ def _print(trajectory: Trajectory, trace: bool) -> None:
     for line in trace_lines(trajectory):
         print(line)
     print(f"result  {trajectory.text}\n", flush=True)
-
-
-def fill_lines(
-    verb: str,
-    lines: tuple[Iterator[str], str],
-    read: list[Path],
-    model: str,
-    config: DecodingConfig,
-    length: int | None,
-    trace: bool,
-    json: Path | None,
-    device: str,
-    strict: bool,
-) -> None:
-    """What `infill` and `generate` do. lines: see `open_input`; read: the files they come from."""
-    texts, name = lines
-    check_apart({"--json": json}, read)
-    with open_output(json) as writer:
-        place = resolve_device(device)
-        join_processes(place)
-        filler = load_filler(model, place)
-        with progress.bar("filling", unit="texts") as bar:
-            fill, task = partial(filler.stream, length=length), None
-            if length is None and filler.model.path and task_name(filler.model.path):
-                from anyorder.evaluation.evaluate_puzzles import stream_puzzles, task_of
-
-                task = task_of(filler)
-                fill = partial(stream_puzzles, filler, task)
-            stream = fill(texts, config=config, on_progress=bar.advance, source_name=name, strict=strict)
-            shown = show(stream, writer, trace, task)
-    print_note(verb, shown.report.summary("filled") if shown.lines else f"{name} is empty: nothing to fill")
-    if shown.unsolvable:
-        puzzles = "1 puzzle is" if shown.unsolvable == 1 else f"{shown.unsolvable:,} puzzles are"
-        print_note(verb, f"{puzzles} unsolvable")

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from anyorder.cli.common import several
-from anyorder.models.transformer import TransformerConfig
+from anyorder.models.native.transformer import TransformerConfig
 from anyorder.progress import is_main_process
 from anyorder.training.config import TextTrainConfig
 from anyorder.training.train import TrainResult, train_model
@@ -11,7 +10,7 @@ from anyorder.training.translation_objective import MaskingConfig
 
 
 def train(
-    data: list[str] | str,
+    data: list[str],
     out: Path,
     transformer: TransformerConfig = TransformerConfig(),  # noqa: B008 - frozen
     masking: MaskingConfig = MaskingConfig(),  # noqa: B008
@@ -35,17 +34,7 @@ def train(
         init: A model to initialize from, such as a pretrained one (a folder, a bundled name, a hub id).
         resume: Continue the run in 'out' from its last checkpoint, if there is one.
     """
-    show_result(train_model(several(data), out, transformer, masking, run, init, resume, directions))
-
-
-train.positionals = {  # type: ignore[attr-defined]
-    "--data": {
-        "nargs": "+",
-        "required": True,
-        "metavar": "STORE",
-        "help": "a store made by 'anyorder prepare', or several that share one vocabulary, each with two languages",
-    }
-}
+    show_result(train_model(data, out, transformer, masking, run, init, resume, directions))
 
 
 def show_result(result: TrainResult) -> None:

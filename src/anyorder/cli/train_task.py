@@ -4,9 +4,9 @@ from pathlib import Path
 
 from anyorder.cli.train import show_result
 from anyorder.tasks.encoder import EncoderConfig
-from anyorder.training import train_task as library
-from anyorder.training.fill_objective import FillConfig
-from anyorder.training.train_task import PuzzleTrainConfig
+from anyorder.training import train as library
+from anyorder.training.config import PuzzleTrainConfig
+from anyorder.training.puzzle_objective import FillConfig
 
 
 def train_task(

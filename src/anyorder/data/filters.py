@@ -83,43 +83,37 @@ class EvaluationLines:
 
 
 def _digest(lines: Sequence[str]) -> bytes:
+    # 96 bits: among a billion lines, the chance that any two share a digest is below 1e-11. A set of strings is larger.
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=12).digest()
 
 
+@dataclass
 class UsableLines:
     """The usable lines of a split: empty ones are counted and skipped.
 
     So are duplicates and lines that occur in an evaluation split, unless this is an evaluation split itself: its lines
-    are added to `evaluation`, which all splits share. While the lines are read, `corpora` collects the corpora (name to
-    index) and `corpus_of` the index of each line's corpus.
+    are added to `evaluation`, which all splits share.
     """
 
-    def __init__(
-        self,
-        split: str,
-        languages: Sequence[str],
-        corpora: Sequence[Corpus],
-        report: FilterReport,
-        evaluation: EvaluationLines,
-        is_evaluation: bool,
-    ):
-        self.split = split
-        self.corpora: dict[str, int] = {}
-        self.corpus_of: list[int] = []
-        self._inputs = corpora
-        self._report = report
-        self._languages = languages
-        self._evaluation = evaluation
-        self._is_evaluation = is_evaluation
+    split: str
+    languages: Sequence[str]
+    inputs: Sequence[Corpus]
+    report: FilterReport
+    evaluation: EvaluationLines
+    is_evaluation: bool
+    corpora: dict[str, int] = field(default_factory=dict)
+    """The index of each corpus by name, collected while the lines are read."""
+    corpus_of: list[int] = field(default_factory=list)
+    """The index of each line's corpus, collected likewise."""
 
     def __iter__(self) -> Iterator[tuple[str, ...]]:
         seen: set[bytes] = set()
-        for corpus in self._inputs:
+        for corpus in self.inputs:
             for name, lines in corpus.lines():
                 index = self.corpora.setdefault(name, len(self.corpora))
                 reason = self._reason_to_drop(lines, seen)
                 if reason:
-                    self._report.count(self.split, name, reason)
+                    self.report.count(self.split, name, reason)
                     continue
                 self.corpus_of.append(index)
                 yield lines
@@ -131,11 +125,11 @@ class UsableLines:
     def _reason_to_drop(self, lines: tuple[str, ...], seen: set[bytes]) -> str | None:
         if not all(line and not line.isspace() for line in lines):
             return "empty"
-        if self._is_evaluation:
-            self._evaluation.add(lines, self._languages)
+        if self.is_evaluation:
+            self.evaluation.add(lines, self.languages)
             return None
         digest = _digest(lines)
-        if self._evaluation.holds(digest, self._languages):
+        if self.evaluation.holds(digest, self.languages):
             return "in another split"
         if digest in seen:
             return "duplicate"

@@ -107,3 +107,25 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 def starts_of(lengths: np.ndarray) -> np.ndarray:
     """Where each segment begins if segments of these lengths are concatenated."""
     return np.cumsum(lengths) - lengths
+
+
+def same_shapes(*sizes: np.ndarray) -> Iterator[tuple[list[int], np.ndarray]]:
+    """Every combination of sizes that occurs, ascending, with the indices of the segments that have it.
+
+    sizes: (segments,) each
+    """
+    shapes, shape_of = np.unique(np.stack(sizes), axis=1, return_inverse=True)
+    for number, shape in enumerate(shapes.T.tolist()):
+        yield shape, np.flatnonzero(shape_of.reshape(-1) == number)
+
+
+def padded_rows(starts: np.ndarray, lengths: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """(segments, width): the rows of each segment, its first row repeated as padding, and which of them are real."""
+    column = np.arange(width)
+    real = column < lengths[:, None]
+    return starts[:, None] + np.where(real, column, 0), real
+
+
+def round_up(lengths: np.ndarray, step: int) -> np.ndarray:
+    """The next multiples of `step`."""
+    return -(-lengths // step) * step

@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 
 from anyorder.data.packing import Side, starts_of
@@ -34,7 +35,6 @@ MAX_CORPORA = 256
 MAX_VOCABULARY = 1 << 32
 """Ids have at most 32 bits."""
 FORMAT = 1
-DTYPES: dict[str, np.dtype] = {"uint16": np.dtype(np.uint16), "uint32": np.dtype(np.uint32)}
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Store:
         self.manifest: dict[str, Any] = manifest.values
         self.languages = _languages(manifest)
         self.text = _text_config(manifest.record("text"))
-        self._dtype = _dtype(manifest)
+        self._dtype = np.dtype(manifest.take("dtype", Literal["uint16", "uint32"]))
         self._vocab_size = manifest.record("vocabulary").integer("size", at_least=1, at_most=MAX_VOCABULARY)
         self._fingerprint = manifest.record("vocabulary").text("fingerprint")
         splits = manifest.record("splits")
@@ -122,6 +122,12 @@ class Store:
         if name not in self._opened:
             self._opened[name] = read_whole(self.path, lambda folder: self._open_split(name))
         return self._opened[name]
+
+    def files(self, split: str) -> list[str]:
+        """The names of a split's files."""
+        record = self._splits[split]
+        names = [name(split, language) for language in record.languages for name in (ids_name, ends_name)]
+        return [*names, corpus_name(split)] if record.parallel else names
 
     def _open_split(self, name: str) -> Split:
         record = self._splits[name]
@@ -205,41 +211,32 @@ def _text_config(record: Record) -> TextConfig:
     return record.config(TextConfig)
 
 
-def _dtype(manifest: Record) -> np.dtype:
-    name = manifest.text("dtype")
-    if name not in DTYPES:
-        raise manifest.error("dtype", f"'{name}', expected {' or '.join(DTYPES)}")
-    return DTYPES[name]
-
-
-@dataclass(frozen=True)
-class _SplitRecord:
+class _SplitRecord(msgspec.Struct):
     """A split's entry in the manifest."""
 
     parallel: bool
     languages: tuple[str, ...]
     corpora: tuple[str, ...]
-    pairs: int | None
-    only_into: dict[str, str]
+    pairs: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    only_into: dict[str, str] = {}
 
     @classmethod
     def read(cls, splits: Record, name: str, known: tuple[str, ...]) -> "_SplitRecord":
         """The record of that name, for a store of the `known` languages."""
         if not is_split_name(name):
             raise splits.error(name, "cannot be the name of a split")
-        record = splits.record(name)
-        parallel, languages, corpora = record.boolean("parallel"), record.texts("languages"), record.texts("corpora")
-        fits = len(set(languages)) == len(languages) and (set(languages) == set(known) if parallel else languages)
-        if not fits or not set(languages) <= set(known):
-            raise record.error("languages", f"{languages}, expected those of the store, {list(known)}")
-        if parallel and not 1 <= len(corpora) <= MAX_CORPORA:
-            raise record.error("corpora", f"{len(corpora)} names, expected 1 to {MAX_CORPORA}")
-        only = record.record("only_into", default={})
-        only_into = {corpus: only.text(corpus) for corpus in only}
-        for corpus, language in only_into.items():
-            if corpus not in corpora or language not in languages:
-                raise only.error(corpus, f"'{language}', expected a corpus of the split and one of its languages")
-        return cls(parallel, tuple(languages), tuple(corpora), record.integer("pairs", default=None), only_into)
+        split, record = splits.take(name, cls), splits.record(name)
+        languages = set(split.languages)
+        fits = len(languages) == len(split.languages) and (languages == set(known) if split.parallel else languages)
+        if not fits or not languages <= set(known):
+            raise record.error("languages", f"{list(split.languages)}, expected those of the store, {list(known)}")
+        if split.parallel and not 1 <= len(split.corpora) <= MAX_CORPORA:
+            raise record.error("corpora", f"{len(split.corpora)} names, expected 1 to {MAX_CORPORA}")
+        for corpus, language in split.only_into.items():
+            if corpus not in split.corpora or language not in languages:
+                message = f"'{language}', expected a corpus of the split and one of its languages"
+                raise record.error(f"only_into.{corpus}", message)
+        return split
 
 
 def _damaged(file: Path, reason: str) -> InputError:

@@ -14,6 +14,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from anyorder.data.bpe import END_OF_WORD, learn_merges
+from anyorder.data.subwords import CONTINUES
 from anyorder.errors import InputError
 
 FILE = "tokenizer.json"
@@ -128,4 +129,4 @@ class Vocabulary:
     def _show(self, piece: str) -> str:
         if piece.endswith(END_OF_WORD):
             return piece.removesuffix(END_OF_WORD)
-        return piece if _SPECIAL.fullmatch(piece) else piece + "@@"
+        return piece if _SPECIAL.fullmatch(piece) else piece + CONTINUES

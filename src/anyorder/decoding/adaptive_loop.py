@@ -15,7 +15,7 @@ from anyorder.decoding.revision import NoRevision, Revision, RevisionState
 from anyorder.decoding.sampling import TokenSampler
 from anyorder.decoding.schedules import AdaptiveSchedule, FixedSchedule, Schedule, best_ranked
 from anyorder.decoding.state import DecodeState
-from anyorder.models.attention import to_device
+from anyorder.device import to_device
 from anyorder.models.base import Context, Model
 from anyorder.orders.base import Order
 

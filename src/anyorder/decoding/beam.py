@@ -90,18 +90,6 @@ def beam_search(
     return results
 
 
-def best_first(hypotheses: Sequence[Hypothesis], length_penalty: float = 1.0) -> list[Hypothesis]:
-    """Rank the hypotheses of a sentence by summed log-probability / length ** length_penalty.
-
-    A penalty of 1 gives the mean, 0 the sum; higher values favor longer hypotheses.
-    """
-
-    def score(hypothesis: Hypothesis) -> float:
-        return float(hypothesis.logprobs.mean()) * len(hypothesis.ids) ** (1 - length_penalty)
-
-    return sorted(hypotheses, key=score, reverse=True)
-
-
 @torch.inference_mode()
 def _search(model: Model, batch: DecodeBatch, order: Order, beam: Beam) -> "_Beams":
     """Fill one batch."""

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from anyorder.decoding.forward import HiddenAt, forward_step
 from anyorder.decoding.state import DecodeState
-from anyorder.models.attention import to_device
+from anyorder.device import to_device
 from anyorder.models.base import AllowedTokens, Model, log_total
 from anyorder.orders.base import Order
-from anyorder.orders.fixed import splitmix64
+from anyorder.orders.positional import splitmix64
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from anyorder.decoding.revision import NoRevision, Revision
 from anyorder.decoding.sampling import TokenSampler
 from anyorder.decoding.schedules import FixedSchedule, Schedule
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
-from anyorder.models.attention import QueryPositions, Segments, to_device
+from anyorder.device import to_device
 from anyorder.models.base import Canvas, Context, Model
+from anyorder.models.native.attention import QueryPositions, Segments
 from anyorder.orders.base import Order
 
 

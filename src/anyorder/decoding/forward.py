@@ -10,8 +10,9 @@ from torch import Tensor
 from anyorder.data.packing import ranges, starts_of
 from anyorder.decoding.schedules import Schedule
 from anyorder.decoding.state import DecodeState, comparable
-from anyorder.models.attention import QueryPositions, to_device
+from anyorder.device import to_device
 from anyorder.models.base import AllowedTokens, Model
+from anyorder.models.native.attention import QueryPositions
 from anyorder.orders.base import Order, State
 
 
@@ -132,4 +133,4 @@ def reach(order: Order, schedule: Schedule, state: DecodeState) -> np.ndarray | 
 
 def ranking_scores(order: Order, schedule: Schedule, view: State) -> Tensor:
     """(B, T) an order's scores where the schedule allows filling, -inf elsewhere."""
-    return schedule.narrow(view, comparable(order.scores(view), view.masked, order.identity))
+    return schedule.narrow(view, comparable(order.scores_as_declared(view), view.masked, order.identity))

@@ -1,6 +1,7 @@
-"""Length rules: which target lengths are tried for a source (the reference's, predicted ones, those of a table, ...).
+"""Where the target length is chosen.
 
-If there are several, the hypothesis with the best log-probability / length ** length_penalty is kept.
+First a length rule says which lengths to try for a source: the reference's, predicted ones, those of a table. Then the
+hypothesis with the best log-probability / length ** length_penalty is kept; `best_first` ranks them.
 """
 
 from collections.abc import Sequence
@@ -8,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from anyorder.decoding.state import Hypothesis
 from anyorder.errors import InputError
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.registry import is_count
 
 DEFAULT_LENGTH = "candidates:4"
@@ -46,6 +48,19 @@ class LengthRule:
         if self.kind == "table":
             return table_lengths(model, [len(ids) for ids in sources], direction, self.count)
         return predict_in_batches(model, sources, direction, self.count)
+
+
+def best_first(hypotheses: Sequence[Hypothesis], length_penalty: float = 1.0) -> list[Hypothesis]:
+    """Rank the hypotheses of a sentence by summed log-probability / length ** length_penalty.
+
+    A penalty of 1 gives the mean, 0 the sum; higher values favor longer hypotheses. If two are equal, the one whose
+    length was proposed first wins: sorting is stable.
+    """
+
+    def score(hypothesis: Hypothesis) -> float:
+        return float(hypothesis.logprobs.mean()) * len(hypothesis.ids) ** (1 - length_penalty)
+
+    return sorted(hypotheses, key=score, reverse=True)
 
 
 def table_lengths(model: TranslationModel, sources: Sequence[int], direction: str, count: int) -> list[list[int]]:

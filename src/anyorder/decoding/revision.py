@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anyorder.decoding.sampling import remasking_noise
 from anyorder.errors import InputError, check_number
-from anyorder.registry import check_count, check_free, from_name, is_number, split_names, with_numbers
+from anyorder.registry import check_count, from_name, is_number, register, split_names, with_numbers
 
 MAX_ITERATIONS = 1000
 
@@ -104,13 +104,7 @@ REVISIONS: dict[str, type[Revision]] = {"none": NoRevision}
 
 def register_revision(name: str) -> Callable[[type[Revision]], type[Revision]]:
     """Class decorator: register the revision under this name."""
-
-    def add(revision: type[Revision]) -> type[Revision]:
-        check_free("a revision", name, REVISIONS)
-        REVISIONS[name] = revision
-        return revision
-
-    return add
+    return register("a revision", name, REVISIONS)
 
 
 def make_revision(name: str | Revision) -> Revision:

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from anyorder.data.packing import ranges
 from anyorder.decoding.sampling import TokenSampler
+from anyorder.device import to_device
 from anyorder.errors import InputError
-from anyorder.models.attention import QueryPositions, Segments, to_device
 from anyorder.models.base import AllowedTokens, CanvasBatch, Model, log_total
+from anyorder.models.native.attention import QueryPositions, Segments
 from anyorder.orders.base import Order, State
 
 
@@ -113,7 +114,7 @@ class DecodeState:
 
     def top_positions(self, order: Order, view: State, counts: np.ndarray) -> Tensor:
         """The `counts[i]` masked positions of each canvas i that an order ranks first, ascending."""
-        scores = comparable(order.scores(view), self._masked[: len(counts)], order.identity)
+        scores = comparable(order.scores_as_declared(view), self._masked[: len(counts)], order.identity)
         return self.best_positions(scores, counts)
 
     def best_positions(self, scores: Tensor, counts: np.ndarray) -> Tensor:

@@ -172,7 +172,7 @@ class GuidedOrder(Order):
             return (state.positions == self._moves[state.step - 1].position).float()[None]
         if self._order is None:
             return state.masked.float()
-        scores = self._order.scores(state)
+        scores = self._order.scores_as_declared(state)
         self.order_scores = scores[0]
         return scores
 

@@ -9,14 +9,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from anyorder.data.corpus import read_lines
 from anyorder.data.subwords import join_subwords
 from anyorder.errors import InputError
 from anyorder.files import atomic_file
-from anyorder.files.records import is_number, is_unicode
+from anyorder.files.records import decode_json
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 INFILL, GENERATE = "infill", "generate"
 """The tasks of masked language models; a learned order may lie beside the model for each of them."""
@@ -114,8 +120,25 @@ class Trajectory:
     def __repr__(self) -> str:
         return f"Trajectory({self.text!r}, order={self.order!r}, length={self.length}, steps={self.steps})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the tokens, darker the later they were filled; the step is below each."""
+        given = self.canvas or [None] * self.length
+        filled = iter(zip(self.tokens, self.steps, strict=True))
+        cells = [(token, 0) if token is not None else next(filled) for token in given]
+        last = max(self.steps, default=1)
+        style = "display:inline-block; padding:1px 4px; text-align:center; background:rgba(70,110,200,{:.2f})"
+        spans = "".join(
+            f'<span style="{style.format(0.6 * step / last)}">{escape(token)}<br><small>{step or ""}</small></span> '
+            for token, step in cells
+        )
+        return f"<div>{spans}<br><small>{escape(self.order)}</small></div>"
+
     def to_json(self) -> str:
         """One line of JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `to_json` writes."""
         record = {name: getattr(self, name) for name in _ALWAYS}
         if self.canvas is not None:
             record |= {"canvas": self.canvas, "positions": self.positions}
@@ -125,7 +148,7 @@ class Trajectory:
             record["note"] = self.note
         if self.forwards != max(self.steps, default=0):
             record["forwards"] = self.forwards
-        return json.dumps(record, ensure_ascii=False)
+        return record
 
     @classmethod
     def from_json(cls, line: str) -> "Trajectory":
@@ -134,7 +157,18 @@ class Trajectory:
 
 
 _ALWAYS = ("source", "text", "tokens", "steps", "logprobs", "order", "length", "signature", "model", "task")
-_TEXT = ("source", "text", "order", "signature", "model", "task", "note")
+_TEXTS = ("source", "text", "order", "signature", "model", "task", "note")
+
+
+def to_dataframe(trajectories: Iterable[Trajectory]) -> "DataFrame":
+    """A pandas table with one row per trajectory, and its number of forward passes and mean log-probability."""
+    try:
+        import pandas
+    except ImportError:
+        raise InputError("tables need pandas: pip install pandas") from None
+    return pandas.DataFrame(
+        {**one.to_dict(), "forwards": one.forwards, "mean_logprob": one.mean_logprob} for one in trajectories
+    )
 
 
 def read_trajectories(file: Path) -> Iterator[Trajectory]:
@@ -212,81 +246,46 @@ def check_systems(systems: Mapping[str, Sequence[Trajectory]], references: Seque
 
 def _parse(line: str) -> Trajectory:
     """A trajectory from a line of JSON, with every field checked."""
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"not JSON ({error})") from None
-    except RecursionError:
-        raise InputError("not JSON (nested too deeply)") from None
-    if not isinstance(record, dict):
-        raise InputError("expected an object with tokens and steps")
-    tokens, steps = (_list(record, name) for name in ("tokens", "steps"))
-    _check_text("tokens", tokens)
-    if not all(type(step) is int and 1 <= step < 1 << 31 for step in steps):
-        raise InputError("steps are not all whole numbers from 1")
-    if len(tokens) != len(steps):
-        raise InputError(f"{len(tokens)} tokens but {len(steps)} steps")
-    logprobs = record.get("logprobs", [])
-    if not isinstance(logprobs, list) or len(logprobs) not in (0, len(tokens)) or not all(map(is_number, logprobs)):
-        raise InputError("logprobs are not one number a token")
-    text = {name: "" if record.get(name) is None else record[name] for name in _TEXT}
-    for name, value in text.items():
-        _check_text(name, [value])
-    if record.get("text") is None:
-        text["text"] = " ".join(join_subwords(tokens)[0])
+    record = decode_json(line, _Line)
+    count = len(record.tokens)
+    if len(record.steps) != count:
+        raise InputError(f"{count} tokens but {len(record.steps)} steps")
+    if len(record.logprobs) not in (0, count):
+        raise InputError(f"{count} tokens but {len(record.logprobs)} logprobs")
+    if record.canvas is not None and (masked := record.canvas.count(None)) != count:
+        raise InputError(f"{masked} positions of the canvas are masked but there are {count} tokens")
+    texts = {name: getattr(record, name) or "" for name in _TEXTS}
+    if record.text is None:
+        texts["text"] = " ".join(join_subwords(record.tokens)[0])
     return Trajectory(
-        tokens=tokens,
-        steps=steps,
-        logprobs=logprobs,
-        length=len(tokens),
-        canvas=_canvas(record, len(tokens)),
-        writes=_writes(record),
-        forwards=_forwards(record),
-        **text,
+        tokens=record.tokens,
+        steps=record.steps,
+        logprobs=record.logprobs,
+        length=count,
+        canvas=record.canvas,
+        writes=None if record.writes is None else [Write(*write) for write in record.writes],
+        forwards=record.forwards or 0,
+        **texts,
     )
 
 
-def _list(record: dict[str, Any], name: str) -> list[Any]:
-    if not isinstance(record.get(name), list):
-        raise InputError(f"{name} is missing, expected a list" if name not in record else f"{name} is not a list")
-    return record[name]
+_Position = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+_Step = Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
 
 
-def _check_text(name: str, values: Sequence[object]) -> None:
-    for value in values:
-        if not isinstance(value, str):
-            raise InputError(f"{name} is not text" if name != "tokens" else "tokens are not all text")
-        if not is_unicode(value):
-            raise InputError("half of a surrogate pair (\\ud800 to \\udfff) is not a character")
+class _Line(msgspec.Struct):
+    """What a line of a file may hold, from whatever program it comes; other fields are ignored."""
 
-
-def _canvas(record: dict[str, Any], filled: int) -> list[str | None] | None:
-    if record.get("canvas") is None:
-        return None
-    canvas = _list(record, "canvas")
-    _check_text("canvas", [token for token in canvas if token is not None])
-    if canvas.count(None) != filled:
-        raise InputError(f"{canvas.count(None)} positions of the canvas are masked but there are {filled} tokens")
-    return canvas
-
-
-def _writes(record: dict[str, Any]) -> list[Write] | None:
-    if record.get("writes") is None:
-        return None
-    writes = []
-    for item in _list(record, "writes"):
-        match item:
-            case [int(position), int(step), str(token), logprob] if position >= 0 and step >= 1 and is_number(logprob):
-                writes.append(Write(position, step, token, logprob))
-            case _:
-                raise InputError("writes are not all [position, step, token, logprob]")
-    return writes
-
-
-def _forwards(record: dict[str, Any]) -> int:
-    value = record.get("forwards")
-    if value is None:
-        return 0
-    if type(value) is not int or not 1 <= value < 1 << 31:
-        raise InputError("forwards is not a whole number from 1")
-    return value
+    tokens: list[str]
+    steps: list[_Step]
+    logprobs: list[float] = []
+    source: str | None = None
+    text: str | None = None
+    order: str | None = None
+    signature: str | None = None
+    model: str | None = None
+    task: str | None = None
+    note: str | None = None
+    canvas: list[str | None] | None = None
+    writes: list[tuple[_Position, _Step, str, float]] | None = None
+    forwards: _Step | None = None

@@ -1,27 +1,22 @@
-"""Score systems: trajectories and references in, one row per system out. Never decodes and needs no model."""
+"""Score systems: trajectories in, one row per system out. Never decodes and needs no model.
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from typing import Any, get_args
+A test set has metrics. Systems are compared by the first of them. All are computed in the same way, from
+sums of counts per example, so there is one table, one test and one JSON whatever the task is.
+"""
 
-from anyorder.data.lines import LineNote
-from anyorder.decoding.signature import Signature
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast, get_args
+
+import numpy as np
+
+from anyorder.data.line_problems import LineNote
 from anyorder.decoding.trajectory import Trajectory, check_systems
 from anyorder.errors import InputError, check_number, unknown
-from anyorder.evaluation.bleu import corpus_chrf
-from anyorder.evaluation.references import References, reference_sets
-from anyorder.evaluation.scorers import SacreBLEUScorer, Scorer, default_tokenizer
-from anyorder.evaluation.significance import (
-    MAX_SAMPLES,
-    MIN_SAMPLES,
-    SAMPLES,
-    SEED,
-    Test,
-    compare_if_enough,
-    holm,
-)
-from anyorder.evaluation.sufficient_statistics import bleu_of_sums, corpus_score, sentence_statistics
+from anyorder.evaluation.bleu import Bleu, ChrF, SacreBLEUScorer, Scorer, default_tokenizer
+from anyorder.evaluation.metrics import Interval, Metric
+from anyorder.evaluation.puzzles import puzzle_metrics
+from anyorder.evaluation.significance import MAX_SAMPLES, MIN_SAMPLES, SAMPLES, SEED, Test, compare_if_enough, holm
 from anyorder.evaluation.systems import (
     Systems,
     common_order,
@@ -29,32 +24,49 @@ from anyorder.evaluation.systems import (
     common_signature,
     common_task,
     name_systems,
+    puzzle_task,
 )
+from anyorder.tasks import PuzzleTask
+from anyorder.tasks.puzzles import read_puzzles
+
+DIGITS = 4
+"""Digits that scores are rounded to, except those of existing translations, which are sacreBLEU's."""
+References = Sequence[str] | Sequence[Sequence[str]]
+"""One reference per sentence; or, for several references, a list of such lists, each with one per sentence."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A system's BLEU minus a baseline's, with a 95% interval (percentiles of paired bootstrap samples)."""
+    """A system's score minus a baseline's, with a 95% interval (percentiles of paired bootstrap samples)."""
 
-    bleu: float
+    value: float
     low: float
     high: float
 
 
 @dataclass(frozen=True)
 class Score:
-    """The scores of one system on the sentences within one length limit."""
+    """The scores of one system on the examples within one length limit.
+
+    Scores, their intervals and the number of examples are attributes, too: `row.bleu`, `row.accuracy_interval`,
+    `row.sentences`.
+    """
 
     system: str
     """The name of the system, such as an order."""
     order: str
     max_length: int | None
-    """Maximum number of subwords on both sides; None for all sentences."""
-    sentences: int
-    bleu: float
-    chrf: float
+    """Maximum number of subwords on both sides; None for all examples."""
+    unit: str
+    """What was counted, such as `sentence`."""
+    count: int
+    """The number of examples."""
+    scores: dict[str, float | None]
+    """By metric, None where there is no such number; p-values and differences are about the first one."""
+    intervals: dict[str, Interval] = field(default_factory=dict)
+    """95% intervals, by metric, where it has one."""
     p_values: dict[str, float] = field(default_factory=dict)
-    """Two-sided p-values against each other baseline, by name. Empty if there are too few sentences."""
+    """Two-sided p-values against each other baseline, by name. Empty if there are too few examples."""
     p_values_holm: dict[str, float] = field(default_factory=dict)
     """The same after Holm's correction for comparing with several baselines."""
     differences: dict[str, Difference] = field(default_factory=dict)
@@ -64,18 +76,51 @@ class Score:
     revision: str = ""
     """The name of the revision; empty if not recorded."""
     forwards: float = 0.0
-    """Mean number of forward passes per sentence, for the hypothesis that was kept."""
+    """Mean number of forward passes per example, for the hypothesis that was kept."""
     seconds: float | None = None
-    """Time spent decoding these sentences; None for existing trajectories."""
+    """Time spent decoding these examples; None for existing trajectories."""
 
-    def rounded(self, digits: int) -> "Score":
-        """The same with BLEU, chrF, differences in BLEU and forward passes rounded."""
+    def __getattr__(self, name: str) -> Any:
+        values = self._measured() if "scores" in self.__dict__ else {}  # while unpickled, it has no fields yet
+        if name not in values:
+            raise AttributeError(f"a score has no '{name}' (it has {', '.join(values)})")
+        return values[name]
+
+    def _measured(self) -> dict[str, Any]:
+        values: dict[str, Any] = {f"{self.unit}s": self.count}
+        for name, value in self.scores.items():
+            values[name] = value
+            if name in self.intervals:
+                values[f"{name}_interval"] = self.intervals[name]
+        return values
+
+    def rounded(self, digits: int = DIGITS) -> "Score":
+        """The same with scores, intervals, differences and forward passes rounded."""
+        return replace(
+            self,
+            scores={name: None if value is None else round(value, digits) for name, value in self.scores.items()},
+            intervals={name: (round(low, digits), round(high, digits)) for name, (low, high) in self.intervals.items()},
+            differences={
+                name: Difference(round(one.value, digits), round(one.low, digits), round(one.high, digits))
+                for name, one in self.differences.items()
+            },
+            forwards=round(self.forwards, digits),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything except the time."""
+        metric = next(iter(self.scores))
         differences = {
-            name: Difference(*(round(value, digits) for value in (one.bleu, one.low, one.high)))
-            for name, one in self.differences.items()
+            name: {metric: one.value, "low": one.low, "high": one.high} for name, one in self.differences.items()
         }
-        numbers = {name: round(getattr(self, name), digits) for name in ("bleu", "chrf", "forwards")}
-        return replace(self, differences=differences, **numbers)
+        names = ("p_values", "p_values_holm")
+        return {
+            **{name: getattr(self, name) for name in ("system", "order", "max_length")},
+            **self._measured(),
+            **{name: dict(getattr(self, name)) for name in names},
+            "differences": differences,
+            **{name: getattr(self, name) for name in ("schedule", "revision", "forwards")},
+        }
 
 
 @dataclass(frozen=True)
@@ -84,37 +129,43 @@ class Evaluation:
 
     signature: str
     """`Signature.parse` reads it."""
-    direction: str
-    """The task recorded in the trajectories; empty if there is none."""
+    task: str
+    """The task recorded in the trajectories, such as a direction; empty if there is none."""
     rows: list[Score]
+    metrics: Sequence[Metric] = field(repr=False, compare=False)
+    """What was measured; the first metric is what systems are compared by."""
     notes: list[str] = field(default_factory=list)
     """Notes for readers of the table, one sentence each."""
     lines: list[LineNote] = field(default_factory=list)
-    """The lines of the test set that were left out or changed before translation."""
+    """The lines of the test set that were left out or changed before decoding."""
 
     def as_json(self) -> dict[str, Any]:
         """Everything except timings, so that the same evaluation gives the same record."""
-        record = asdict(self)
-        for row in record["rows"]:
-            del row["seconds"]
-        return record
+        return {
+            **self._head(),
+            "rows": [row.as_json() for row in self.rows],
+            "notes": list(self.notes),
+            "lines": [vars(line) for line in self.lines],
+        }
 
     def timings(self) -> dict[str, Any]:
         """The decoding time of every row."""
-        names = ("system", "max_length", "sentences", "seconds")
-        rows = [{name: getattr(row, name) for name in names} for row in self.rows]
-        return {"signature": self.signature, "direction": self.direction, "rows": rows}
+        names = ("system", "max_length", f"{self.metrics[0].unit}s", "seconds")
+        return {**self._head(), "rows": [{name: getattr(row, name) for name in names} for row in self.rows]}
+
+    def _head(self) -> dict[str, str]:
+        return {"signature": self.signature, "direction" if self.metrics[0].name == "bleu" else "task": self.task}
 
 
 def evaluate(
     systems: Systems | Sequence[Trajectory],
-    references: References,
+    references: References | None = None,
     tokenize: str | Scorer | None = None,
     against: Sequence[str] = (),
     test: Test = "randomization",
     samples: int = SAMPLES,
 ) -> Evaluation:
-    """Score systems that translated the same sentences.
+    """Score systems that translated the same sentences, or solved the same puzzles.
 
     >>> trajectories = [Trajectory("", "A b c d.", ["A", "b", "c", "d", "."], [1, 2, 3, 4, 5], [], "", 5, "")]
     >>> round(evaluate({"ours": trajectories}, ["A b c d."]).rows[0].bleu, 2)
@@ -124,59 +175,110 @@ def evaluate(
         systems: Trajectories by system name, or the trajectories of a single system.
         references: One plain reference per sentence. With several references per sentence, a list of such lists:
             `[[first of sentence 1, first of sentence 2, ...], [second of sentence 1, ...]]`, as sacreBLEU takes them.
+            For puzzles their solutions, which are optional.
         tokenize: The sacreBLEU tokenizer for BLEU (`13a`, `zh`, `char`, `intl`, `none`, ...), or a `Scorer`. By default
             `zh` if the trajectories' target language is Chinese, else `13a`.
         against: Names of the baseline systems for the p-values; by default the first system.
         test: `randomization` (paired approximate randomization) or `bootstrap` (paired bootstrap resampling), both
-            two-sided. Fewer than 10 sentences are not tested, and a note says so.
+            two-sided. Fewer than 10 examples are not tested, and a note says so.
         samples: Resamples for the test and the intervals, 20 to 1,000,000.
     """
     systems = name_systems(systems)
-    sets = reference_sets(references)
-    count = min(check_systems(systems, one) for one in sets)
+    sets = [] if references is None else reference_sets(references)
+    task = puzzle_task(systems)
+    if task is not None:
+        if tokenize is not None:
+            raise InputError("is for translation, not for puzzles", "tokenize")
+        return _evaluate_puzzles(task, systems, sets, against, test, samples)
+    if references is None:
+        raise InputError("are missing: translations are scored against them", "references")
+    for one in sets:
+        check_systems(systems, one)
     if tokenize is None:
         tokenize = default_tokenizer(common_task(systems).rpartition("-")[2], "13a")
     scorer = SacreBLEUScorer(tokenize) if isinstance(tokenize, str) else tokenize
+    return score_systems(systems, [Bleu(scorer, sets), ChrF(sets)], common_task(systems), against, test, samples)
+
+
+def _evaluate_puzzles(
+    task: PuzzleTask,
+    systems: Systems,
+    solutions: Sequence[Sequence[str]],
+    against: Sequence[str],
+    test: Test,
+    samples: int,
+) -> Evaluation:
+    """The puzzles are the sources; other lines are left out."""
+    if len(solutions) > 1:
+        raise InputError("must be one list: a puzzle has one solution", "references")
+    check_systems(systems, *solutions)
+    first, runs = next(iter(systems.items()))
+    read = read_puzzles(task, [run.source for run in runs], solutions[0] if solutions else None, [first, "reference"])
+    kept = {name: [own[i] for i in read.usable] for name, own in systems.items()}
+    scored = score_systems(kept, puzzle_metrics(task, read, read.usable), task.name, against, test, samples)
+    notes = [LineNote(i, one.note, scored=False) for i, one in enumerate(read.problems, start=1) if one]
+    return replace(scored, rows=[row.rounded() for row in scored.rows], lines=notes)
+
+
+def score_systems(
+    systems: Systems,
+    metrics: Sequence[Metric],
+    task: str,
+    against: Sequence[str] = (),
+    test: Test = "randomization",
+    samples: int = SAMPLES,
+    within: Mapping[int | None, Sequence[int]] | None = None,
+) -> Evaluation:
+    """Score systems by any metrics.
+
+    Args:
+        systems: Trajectories of the same examples by system name.
+        metrics: What to measure; systems are compared by the first metric.
+        task: The name of the task.
+        against: See `evaluate`.
+        test: See `evaluate`.
+        samples: See `evaluate`.
+        within: The indices of the examples within each length limit; by default all examples, without a limit.
+    """
     baselines = check_against(against, list(systems))
     check_test(test, samples)
-    metric = scorer.metric()
-    texts = [[trajectory.text for trajectory in trajectories] for trajectories in systems.values()]
-    chrf = dict(zip(systems, corpus_chrf(texts, sets), strict=True))
-    hypotheses = [scorer.hypotheses(trajectories) for trajectories in systems.values()]
-    counted = sentence_statistics(metric, hypotheses, [scorer.references(one) for one in sets])
-    statistics = dict(zip(systems, counted, strict=True))
-    bleu = partial(bleu_of_sums, metric)
-    comparisons, notes = compare_if_enough(statistics, baselines, bleu, test, samples, "sentence")
-    rows = []
-    for name, trajectories in systems.items():
-        p_values = {baseline: found.p_value for baseline, found in comparisons[name].items()}
-        rows.append(
-            Score(
-                system=name,
-                order=common_order(trajectories),
-                max_length=None,
-                sentences=count,
-                bleu=corpus_score(metric, statistics[name]),
-                chrf=chrf[name],
-                p_values=p_values,
-                p_values_holm=holm(p_values),
-                differences={
-                    baseline: Difference(found.difference, found.low, found.high)
-                    for baseline, found in comparisons[name].items()
-                },
-                schedule=common_setting(trajectories, "schedule"),
-                revision=common_setting(trajectories, "revision"),
-                forwards=sum(trajectory.forwards for trajectory in trajectories) / count,
+    unit = metrics[0].unit
+    all_counts = {metric.name: {name: metric.counts(runs) for name, runs in systems.items()} for metric in metrics}
+    rows, notes = [], []
+    for limit, indices in (within or {None: range(len(next(iter(systems.values()))))}).items():
+        chosen = np.array(indices)
+        counts = {key: {name: own[chosen] for name, own in of.items()} for key, of in all_counts.items()}
+        main = metrics[0]
+        comparisons, few = compare_if_enough(counts[main.name], baselines, main.score, test, samples, unit)
+        notes += [note if limit is None else f"≤{limit}: {note}" for note in few]
+        intervals = {metric.name: metric.intervals(counts[metric.name], samples) for metric in metrics}
+        for name, runs in systems.items():
+            p_values = {baseline: found.p_value for baseline, found in comparisons[name].items()}
+            of_limit = [runs[i] for i in indices]
+            rows.append(
+                Score(
+                    system=name,
+                    order=common_order(of_limit),
+                    max_length=limit,
+                    unit=unit,
+                    count=len(of_limit),
+                    scores={metric.name: metric.value(counts[metric.name][name].sum(0)) for metric in metrics},
+                    intervals={key: found[name] for key, found in intervals.items() if found},
+                    p_values=p_values,
+                    p_values_holm=holm(p_values),
+                    differences={
+                        baseline: Difference(found.difference, found.low, found.high)
+                        for baseline, found in comparisons[name].items()
+                    },
+                    schedule=common_setting(of_limit, "schedule"),
+                    revision=common_setting(of_limit, "revision"),
+                    forwards=sum(run.forwards for run in of_limit) / len(of_limit),
+                )
             )
-        )
-    signature = common_signature(systems).with_settings("bleu.", **scorer.settings(len(sets)))
-    return Evaluation(str(with_test(signature, test, samples, baselines)), common_task(systems), rows, notes)
-
-
-def with_test(signature: Signature, test: Test, samples: int, baselines: Sequence[str]) -> Signature:
-    """The signature with the settings of the significance test."""
-    signature = signature.with_settings(test=test, sides=2, samples=samples)
-    return signature.with_settings("test.", seed=SEED).with_settings(against=",".join(baselines))
+    settings = {key: value for metric in metrics for key, value in metric.settings().items()}
+    signature = common_signature(systems).with_settings(**settings, test=test, sides=2, samples=samples)
+    signature = signature.with_settings("test.", seed=SEED).with_settings(against=",".join(baselines))
+    return Evaluation(str(signature), task, rows, metrics, notes)
 
 
 def check_against(against: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -192,3 +294,18 @@ def check_test(test: str, samples: int) -> None:
     if test not in get_args(Test):
         raise unknown("test", test, get_args(Test))
     check_number("samples", samples, at_least=MIN_SAMPLES, at_most=MAX_SAMPLES)
+
+
+def reference_sets(references: References) -> list[list[str]]:
+    """The references as a list of lists, one list if there is one reference per sentence.
+
+    >>> reference_sets(["Good morning!", "Thanks."])
+    [['Good morning!', 'Thanks.']]
+    >>> reference_sets([["Good morning!", "Thanks."], ["Morning!", "Thank you."]])
+    [['Good morning!', 'Thanks.'], ['Morning!', 'Thank you.']]
+    """
+    several = references and not isinstance(references[0], str)
+    sets = cast(Sequence[Sequence[str]], references if several else [references])
+    if any(isinstance(one, str) or not all(isinstance(text, str) for text in one) for one in sets):
+        raise InputError("expected a list of sentences, or several such lists", "references")
+    return [list(one) for one in sets]

@@ -3,14 +3,12 @@
 Takes sentence statistics and a function that scores their sums, so it knows nothing about BLEU or text.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-
-from anyorder.evaluation.resampling import draw_bootstrap, draw_swaps
 
 Test = Literal["randomization", "bootstrap"]
 SEED = 12345
@@ -22,6 +20,8 @@ MIN_SENTENCES = 10
 """With fewer sentences there is no test: with five, no p-value of a two-sided test could fall below 0.05."""
 _TIE = 1e-9
 """Scores closer than this are equal; they differ only by rounding."""
+BLOCK_SIZE = 1 << 22
+"""Numbers drawn at once, unless one sample needs more."""
 
 SumScore = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """From summed statistics (..., K) to scores (...)."""
@@ -175,3 +175,31 @@ def _count_swaps(
             second = sums.totals[name] + sums.totals[other] - first
             extreme[name, other] += int((np.abs(score(first) - score(second)) >= abs(value) - _TIE).sum())
     return extreme
+
+
+# Random draws, in blocks of bounded memory. They depend on the seed and the number of sentences only: not on the
+# systems, the blocks or the version of numpy.
+
+
+def draw_swaps(sentences: int, samples: int, seed: int) -> Iterator[NDArray[np.float64]]:
+    """Blocks of (samples, sentences): 1 where two systems swap their outputs, else 0, with equal probability."""
+    for words in _random_words(-(-sentences // 64), sentences, samples, seed):
+        yield np.unpackbits(words.view(np.uint8), axis=1, count=sentences).astype(np.float64)
+
+
+def draw_bootstrap(sentences: int, samples: int, seed: int) -> Iterator[NDArray[np.float64]]:
+    """Blocks of (samples, sentences): how often each sentence is in a test set drawn with replacement."""
+    for words in _random_words(-(-sentences // 2), sentences, samples, seed):
+        numbers = words.view("<u4")[:, :sentences].astype(np.uint64)
+        chosen = ((numbers * np.uint64(sentences)) >> np.uint64(32)).astype(np.int64)
+        chosen += sentences * np.arange(len(chosen))[:, None]
+        yield np.bincount(chosen.ravel(), minlength=chosen.size).reshape(chosen.shape).astype(np.float64)
+
+
+def _random_words(words: int, sentences: int, samples: int, seed: int) -> Iterator[NDArray[np.uint64]]:
+    """Blocks of (samples, words): 64 random bits each. Every sample takes whole words."""
+    bits = np.random.PCG64(seed)
+    block = max(1, BLOCK_SIZE // sentences)
+    for start in range(0, samples, block):
+        count = min(block, samples - start)
+        yield bits.random_raw(count * words).astype("<u8").reshape(count, words)

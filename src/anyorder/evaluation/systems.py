@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from anyorder.decoding.signature import Signature
 from anyorder.decoding.trajectory import INFILL, Trajectory
 from anyorder.errors import InputError
-from anyorder.tasks import TASKS, PuzzleTask, make_task
+from anyorder.tasks import TASKS, PuzzleTask, make_puzzle
 
 Systems = Mapping[str, Sequence[Trajectory]]
 UNKNOWN = "unknown"
@@ -44,7 +44,7 @@ def puzzle_task(systems: Systems) -> PuzzleTask | None:
     Among them there may be lines that are not puzzles and were filled as text, and trajectories without a task.
     """
     names = {trajectory.task for trajectories in systems.values() for trajectory in trajectories} - {INFILL, ""}
-    return make_task(names.pop()) if len(names) == 1 and names <= TASKS.keys() else None
+    return make_puzzle(names.pop()) if len(names) == 1 and names <= TASKS.keys() else None
 
 
 def only_puzzles(

@@ -114,7 +114,7 @@ def _text_stream(output: IO[bytes], suffix: str) -> Iterator[IO[str]]:
 
 def _move_into_place(output: IO[bytes], partial: Path, file: Path) -> None:
     try:
-        os.fsync(output.fileno())
+        os.fsync(output.fileno())  # contents before the name, so that no power cut leaves the name of an empty file
         partial.replace(file)
         sync_folder(file.parent)
     except OSError as error:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from anyorder.data.packing import PackedBatch
-from anyorder.models.attention import QueryPositions, to_device
+from anyorder.device import to_device
+from anyorder.models.native.attention import QueryPositions
 
 
 @dataclass(frozen=True)

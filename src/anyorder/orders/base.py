@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import InputError
-from anyorder.models.attention import Segments
 from anyorder.models.base import AllowedTokens, SavedModel
+from anyorder.models.native.attention import Segments
 from anyorder.registry import check_free, from_name, split_names
 
 Needs = Literal["nothing", "hidden", "logits", "both"]
@@ -67,6 +67,23 @@ class State:
         return scores
 
 
+class _StrictState(State):
+    """A state whose fields raise an `InputError` when read if they were not computed."""
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if value is None and name in _DECLARATIONS:
+            raise InputError(f"reads state.{name}, which is only computed if it declares {_DECLARATIONS[name]}")
+        return value
+
+
+_DECLARATIONS = {
+    "logits": 'needs="logits" or needs="both"',
+    "hidden": 'needs="hidden" or needs="both"',
+    "opening": "needs_opening=True",
+} | dict.fromkeys(("tokens", "where", "segments"), 'needs="hidden" or needs="logits"')
+
+
 class Order(ABC):
     """One way to decide what is filled next."""
 
@@ -110,6 +127,19 @@ class Order(ABC):
     @abstractmethod
     def scores(self, state: State) -> Tensor:
         """(B, T) float: the highest is filled first, ties go left. Only masked positions count."""
+
+    def scores_as_declared(self, state: State) -> Tensor:
+        """`scores`. If they fail because the order reads what it did not declare, the `InputError` says so."""
+        try:
+            return self.scores(state)
+        except (AssertionError, AttributeError, TypeError) as first:  # what a None raises
+            try:
+                self.scores(_StrictState(**vars(state)))
+            except InputError as error:
+                raise InputError(f"order '{self.identity}': {error}") from None
+            except Exception:
+                raise first from None
+            raise
 
 
 class FunctionOrder(Order):

@@ -29,6 +29,7 @@ class MaxProb(Confidence):
     """Where the best token is most probable."""
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
+        # Less than the last bit of a logit (about 1e-6) vanishes: nearly certain positions tie, and ties go left.
         return state.allowed.restrict(logits).amax(-1) - log_total(logits)
 
 
@@ -39,6 +40,7 @@ class Margin(Confidence):
     def confidence(self, logits: Tensor, state: State) -> Tensor:
         words = state.allowed.restrict(logits)
         best, index = words.max(-1, keepdim=True)
+        # The best token is masked by its index, so that a second one with an equal logit gives a margin of zero.
         second = words.scatter(-1, index, -torch.inf).amax(-1)
         total = log_total(logits)
         return (best.squeeze(-1) - total).exp() - (second - total).exp()
@@ -57,7 +59,7 @@ class LeastToMost(Confidence):
     """Where the mask token is least likely (paper, section 4.2)."""
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
-        return log_total(logits) - logits[:, state.mask_token]
+        return mask_surprisal(logits, state)
 
 
 @register_order("easy-first")
@@ -69,8 +71,12 @@ class EasyFirst(Confidence):
         self.negent = negent
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
-        unlikely = log_total(logits) - logits[:, state.mask_token]
-        return self.logp * unlikely - self.negent * entropy(logits)
+        return self.logp * mask_surprisal(logits, state) - self.negent * entropy(logits)
+
+
+def mask_surprisal(logits: Tensor, state: State) -> Tensor:
+    """-log p(mask). (M, vocab_size) to (M,)"""
+    return log_total(logits) - logits[:, state.mask_token]
 
 
 def entropy(logits: Tensor) -> Tensor:

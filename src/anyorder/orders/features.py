@@ -5,6 +5,7 @@ The features do not depend on words or language, so an order that uses only them
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -47,8 +48,7 @@ class PolicyInputs:
         return self.features is not None and self.features.is_cuda
 
 
-@dataclass(frozen=True)
-class PredictionStats:
+class PredictionStats(NamedTuple):
     """Logit statistics at M positions."""
 
     best: Tensor
@@ -62,14 +62,14 @@ class PredictionStats:
     token: Tensor
     """(M,) the best token."""
     log_total: Tensor
-    """(M,) the logarithm of the softmax denominator."""
+    """(M,) the log of the softmax denominator."""
 
 
-StatsFunction = Callable[[Tensor, int, Tensor | None, int], tuple[Tensor, ...]]
+StatsFunction = Callable[[Tensor, int, Tensor | None, int], PredictionStats]
 
 
-def prediction_stats(logits: Tensor, first: int, blocked: Tensor | None, mask_token: int) -> tuple[Tensor, ...]:
-    """The fields of `PredictionStats`, in a few passes over (M, vocab_size). first, blocked: see `AllowedTokens`."""
+def prediction_stats(logits: Tensor, first: int, blocked: Tensor | None, mask_token: int) -> PredictionStats:
+    """In a few passes over (M, vocab_size), as a compilable function. first, blocked: see `AllowedTokens`."""
     allowed = restrict(logits, first, blocked)
     best, index = allowed.max(-1)
     tokens = torch.arange(allowed.shape[1], device=logits.device)
@@ -78,7 +78,7 @@ def prediction_stats(logits: Tensor, first: int, blocked: Tensor | None, mask_to
     logp = logits - total[:, None]
     entropy = -row_sums(logp.exp() * logp)
     mask = logits[:, mask_token] - total
-    return best - total, second - total, entropy, mask, index + first, total
+    return PredictionStats(best - total, second - total, entropy, mask, index + first, total)
 
 
 def extract_features(state: State, stats_function: StatsFunction = prediction_stats) -> Tensor:
@@ -94,8 +94,9 @@ def extract_features(state: State, stats_function: StatsFunction = prediction_st
     assert state.tokens is not None
     where, masked, logits = state.where, state.masked, state.logits
     width = masked.shape[1]
-    stats = PredictionStats(*stats_function(logits, state.allowed.first, state.allowed.blocked, state.mask_token))
+    stats = stats_function(logits, state.allowed.first, state.allowed.blocked, state.mask_token)
     lead = stats.best - state.spread(stats.best).amax(1)[where // width]
+    # Neighbors among the masked positions: where[i + 1] is right of where[i], and not the start of the next sequence.
     follows = F.pad((where[1:] == where[:-1] + 1) & (where[1:] % width != 0), (1, 1))
     # The probability of position i's best token at i + 1, and of i + 1's best token at i.
     right = (logits[1:].gather(1, stats.token[:-1, None]).squeeze(1) - stats.log_total[1:]).exp()

@@ -1,4 +1,4 @@
-"""The policy network: a small network that scores every masked position (paper, section 3.2).
+"""The policy network: a small network that scores every masked position (paper, section 3.1).
 
 This module defines its inputs and layers, not how it is learned, saved or found.
 """
@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.errors import InputError, check_number
-from anyorder.models.attention import FullAttention, Segments
-from anyorder.models.transformer import Layer, Linear, TransformerConfig
+from anyorder.models.native.attention import FullAttention, Segments
+from anyorder.models.native.transformer import Layer, Linear, TransformerConfig
 from anyorder.orders.base import Needs, State
 from anyorder.orders.features import FEATURES, PolicyInputs, StatsFunction, extract_features, prediction_stats
 
@@ -46,14 +46,17 @@ class PolicyConfig:
     """The heuristic order to initialize from (all kinds except hidden)."""
     init_scale: float = 4.0
     """Factor for that order's scores at initialization."""
+    dropout: float = 0.0
+    """Dropout in the policy's hidden layer, only where the loss is computed: rollouts and decoding run without it."""
 
     def __post_init__(self) -> None:
         for name, largest in (("size", 65_536), ("attention", 64), ("init_scale", 1e6)):
             check_number(name, getattr(self, name), at_least=0, at_most=largest, config=PolicyConfig)
+        check_number("dropout", self.dropout, at_least=0, below=1, config=PolicyConfig)
         if self.size % 64:
             raise InputError(f"{self.size} is not a multiple of 64", "size", PolicyConfig)
-        if self.kind == "linear" and (self.size or self.attention):
-            raise InputError("linear has no network: it takes no size and no attention", "kind", PolicyConfig)
+        if self.kind == "linear" and (self.size or self.attention or self.dropout):
+            raise InputError("linear has no network: it takes no size, attention or dropout", "kind", PolicyConfig)
 
     @property
     def uses_hidden(self) -> bool:
@@ -102,17 +105,17 @@ class PolicyNetwork(nn.Module):
         hidden = state.hidden if self.config.uses_hidden else None
         return PolicyInputs(hidden, extract_features(state, stats_function) if self.config.uses_features else None)
 
-    def forward(self, inputs: PolicyInputs, segments: Segments) -> Tensor:
+    def forward(self, inputs: PolicyInputs, segments: Segments, with_dropout: bool = False) -> Tensor:
         """(M,) scores. segments: how many of the positions belong to each sequence."""
         parts = []
         # Sums of products, not matrix products: a row's bits must not depend on the other rows.
         if self.config.kind != "linear":
-            parts.append((self._states(inputs, segments).float() * self.out).sum(-1))
+            parts.append((self._states(inputs, segments, with_dropout).float() * self.out).sum(-1))
         if inputs.features is not None:
             parts.append((inputs.features * self.linear).sum(-1))
         return sum(parts[1:], parts[0])
 
-    def _states(self, inputs: PolicyInputs, segments: Segments) -> Tensor:
+    def _states(self, inputs: PolicyInputs, segments: Segments, with_dropout: bool) -> Tensor:
         with torch.autocast(self.out.device.type, torch.bfloat16, enabled=inputs.half_precision):
             parts = []
             if inputs.hidden is not None:
@@ -120,6 +123,8 @@ class PolicyNetwork(nn.Module):
             if inputs.features is not None:
                 parts.append(self.read_features((inputs.features * self.scales).clamp(-4, 4)))  # type: ignore[operator]
             states = F.leaky_relu(sum(parts[1:], parts[0]), 0.1)
+            if with_dropout and self.config.dropout:
+                states = F.dropout(states, self.config.dropout)
             for index, layer in enumerate(self.layers):
                 states = layer(states, FullAttention(segments), index)
         return states

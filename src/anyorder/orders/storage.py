@@ -18,7 +18,7 @@ from anyorder.errors import InputError, unknown
 from anyorder.files import atomic_folder, is_leftover, read_whole, sha256, verify, write_json
 from anyorder.files.records import read_record, read_tensors
 from anyorder.models.base import SavedModel
-from anyorder.models.storage import BUNDLED
+from anyorder.models.native.storage import BUNDLED
 from anyorder.orders.features import FEATURES
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 

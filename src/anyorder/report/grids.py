@@ -7,10 +7,10 @@ import numpy as np
 
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
-from anyorder.evaluation.accuracy import solved_puzzles
+from anyorder.evaluation.puzzles import solved_puzzles
 from anyorder.evaluation.systems import puzzle_task
 from anyorder.tasks import PuzzleTask
-from anyorder.tasks.base import EMPTY
+from anyorder.tasks.puzzles import EMPTY
 
 
 def pack_grid(

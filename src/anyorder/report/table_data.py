@@ -1,14 +1,16 @@
 """What an evaluation and an analysis show, as tables of cells. Knows nothing about the terminal or LaTeX."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from anyorder.analysis import results
 from anyorder.analysis.order_labels import LABELS
-from anyorder.analysis.results import Analysis, Metric
+from anyorder.analysis.results import Analysis
 
 if TYPE_CHECKING:  # it imports sacreBLEU, and verbs that score nothing use this module too
-    from anyorder.evaluation.evaluate import Difference, Evaluation
+    from anyorder.evaluation.evaluate import Difference, Evaluation, Score
+    from anyorder.evaluation.metrics import Metric
 
 
 @dataclass(frozen=True)
@@ -50,53 +52,64 @@ def evaluation_table(evaluation: "Evaluation", speed: bool = True) -> TableData:
     systems = list(dict.fromkeys(row.system for row in evaluation.rows))
     limits = list(dict.fromkeys(row.max_length for row in evaluation.rows))
     baselines = [system for system in systems if any(system in row.p_values for row in evaluation.rows)]
+    main, unit = evaluation.metrics[0], evaluation.metrics[0].unit
     groups: dict[str, Sequence[Column]] = {}
     for limit in limits:
         scores = [rows[system, limit] for system in systems]
-        bleu = [f"{score.bleu:.2f}" for score in scores]
-        best = max(bleu, key=float) if len(scores) > 1 else None
-        group = [
-            Column("BLEU", [Cell(text, best=text == best) for text in bleu], _limit_text(limit)),
-            Column("chrF", [Cell(f"{score.chrf:.1f}") for score in scores]),
-        ]
+        group = [column for metric in evaluation.metrics for column in _metric_columns(metric, scores, metric is main)]
         for baseline in baselines:
             if not any(baseline in score.p_values for score in scores):
-                continue  # too few sentences for a test
+                continue  # too few examples for a test
             detail = "" if len(baselines) == 1 else baseline
-            group.append(Column("Δ", [_difference_cell(score.differences.get(baseline)) for score in scores], detail))
+            differences = [_difference_cell(score.differences.get(baseline), main.digits) for score in scores]
+            group.append(Column("Δ", differences, detail))
             group.append(Column("p", [p_value_cell(score.p_values_holm.get(baseline)) for score in scores], detail))
         if len({(score.schedule, score.revision) for score in scores}) > 1:
             group.append(Column("forwards", [Cell(f"{score.forwards:.1f}") for score in scores]))
         if speed and any(score.seconds for score in scores):
-            speeds = [Cell(f"{score.sentences / score.seconds:,.0f}" if score.seconds else "") for score in scores]
-            group.append(Column("sent/s", speeds))
+            speeds = [Cell(f"{score.count / score.seconds:,.0f}" if score.seconds else "") for score in scores]
+            group.append(Column(f"{unit}s/s", speeds))
+        if len(limits) > 1 or limit is not None:
+            group[0] = replace(group[0], detail=_limit_text(limit))
         groups[_limit_text(limit)] = group
-    counts = "; ".join(
-        f"{_limit_text(limit)}: {count_text(rows[systems[0], limit].sentences, 'sentence')}" for limit in limits
-    )
+    counts = [count_text(rows[systems[0], limit].count, unit) for limit in limits]
+    if limits != [None]:
+        counts = [f"{_limit_text(limit)}: {count}" for limit, count in zip(limits, counts, strict=True)]
     compared = f"compared with {', '.join(baselines)}" if baselines else ""
-    title = ", ".join(filter(None, [evaluation.direction, compared]))
+    title = ", ".join(filter(None, [evaluation.task, compared]))
     fresh = all(row.system == row.order for row in evaluation.rows)
-    notes = [*([_comparison_note(len(baselines))] if baselines else []), *evaluation.notes]
-    return TableData(f"{title} ({counts})".lstrip(), "order" if fresh else "system", systems, groups, notes)
+    correction = f", with Holm's correction for {len(baselines)} baselines" if len(baselines) > 1 else ""
+    note = f"Δ: difference in {main.heading} with half of its 95% interval; p: two-sided p-value{correction}."
+    notes = [*([note] if baselines else []), *evaluation.notes]
+    return TableData(f"{title} ({'; '.join(counts)})".lstrip(), "order" if fresh else "system", systems, groups, notes)
 
 
-def _difference_cell(difference: "Difference | None") -> Cell:
+def _metric_columns(metric: "Metric", scores: "Sequence[Score]", is_main: bool) -> Iterator[Column]:
+    """The scores, and their intervals if there are any. Of the main metric, the best score is marked."""
+    values = [score.scores[metric.name] for score in scores]
+    if not metric.heading or all(value is None for value in values):
+        return
+    texts = ["–" if value is None else f"{value:.{metric.digits}f}" for value in values]
+    best = max((text for text, value in zip(texts, values, strict=True) if value is not None), key=float)
+    yield Column(metric.heading, [Cell(text, best=is_main and len(scores) > 1 and text == best) for text in texts])
+    intervals = [score.intervals[metric.name] for score in scores if metric.name in score.intervals]
+    if intervals:
+        yield Column(
+            "95% interval", [Cell(f"{low:.{metric.digits}f}–{high:.{metric.digits}f}") for low, high in intervals]
+        )
+
+
+def _difference_cell(difference: "Difference | None", digits: int) -> Cell:
     if difference is None:
         return Cell("–")
     half_width = (difference.high - difference.low) / 2
-    return Cell(f"{difference.bleu:+.2f}", f"{half_width:.2f}".removeprefix("0"))
+    return Cell(f"{difference.value:+.{digits}f}", f"{half_width:.{digits}f}".removeprefix("0"))
 
 
 def p_value_cell(value: float | None) -> Cell:
     if value is None:
         return Cell("–")
     return Cell("<0.001" if value < 0.001 else f"{value:.3f}")
-
-
-def _comparison_note(baselines: int) -> str:
-    correction = f", with Holm's correction for {baselines} baselines" if baselines > 1 else ""
-    return f"Δ: difference in BLEU with half of its 95% interval; p: two-sided p-value{correction}."
 
 
 _SHOWN: dict[str, dict[str, str]] = {
@@ -167,7 +180,7 @@ def analysis_tables(analysis: Analysis) -> list[TableData]:
     return tables
 
 
-def _metric_cell(metric: Metric | None) -> Cell:
+def _metric_cell(metric: results.Metric | None) -> Cell:
     if metric is None or metric.value is None:
         return Cell("–")
     if metric.low is None or metric.high is None:
@@ -175,7 +188,7 @@ def _metric_cell(metric: Metric | None) -> Cell:
     return Cell(_number_text(metric.value), _number_text((metric.high - metric.low) / 2).removeprefix("0"))
 
 
-def _random_text(metrics: Sequence[Metric | None]) -> str:
+def _random_text(metrics: Sequence[results.Metric | None]) -> str:
     """The value for random orders, averaged over the systems, whose sentences differ slightly."""
     known = [metric.null for metric in metrics if metric is not None and metric.null is not None]
     return _number_text(sum(known) / len(known)) if known else "–"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.cells import cell_len
@@ -11,7 +12,9 @@ from rich.table import Table
 from anyorder.data.filters import REASONS, FilterReport
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.report.table_data import Cell, Column, TableData
-from anyorder.tasks import PuzzleTask
+
+if TYPE_CHECKING:  # it imports torch, which verbs that only print do not need
+    from anyorder.tasks import PuzzleTask
 
 BLANK = "__"
 EMPTY_CELL = "."
@@ -53,7 +56,7 @@ def _trace_line(trajectory: Trajectory) -> list[str]:
     return lines
 
 
-def _trace_grid(trajectory: Trajectory, task: PuzzleTask) -> list[str]:
+def _trace_grid(trajectory: Trajectory, task: "PuzzleTask") -> list[str]:
     given = trajectory.canvas or [None] * task.cells
     cells = [EMPTY_CELL if symbol is None else symbol for symbol in given]
     numbers = [EMPTY_CELL] * task.cells
@@ -71,7 +74,7 @@ def _trace_grid(trajectory: Trajectory, task: PuzzleTask) -> list[str]:
     return [*_side_by_side(grids), "step of each cell", *(line.rstrip() for line in _grid(steps, task)), ""]
 
 
-def _grid(cells: Sequence[str], task: PuzzleTask) -> list[str]:
+def _grid(cells: Sequence[str], task: "PuzzleTask") -> list[str]:
     """The rows of a grid, with lines between its boxes. Cells are equally wide."""
     side = task.box or task.columns
     lines: list[str] = []

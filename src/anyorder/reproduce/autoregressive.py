@@ -4,9 +4,9 @@ It shares the model's vocabulary; the source begins with a token for the target 
 loop as every other model, so it can be stopped and resumed. Batches hold sentences of similar length.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,54 +15,39 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.data.packing import Side, ranges
+from anyorder import __version__
+from anyorder.data.packing import PackedBatch, pack_sentences
+from anyorder.data.random_streams import random_for
 from anyorder.data.store import Store
-from anyorder.data.stores import ParallelText, Stores
+from anyorder.data.stores import Stores
+from anyorder.data.subwords import CONTINUES
 from anyorder.data.vocabulary import Vocabulary
-from anyorder.device import inference_dtype
+from anyorder.decoding.signature import Signature
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.device import inference_dtype, to_device
 from anyorder.errors import InputError
-from anyorder.files import atomic_folder, verify, write_json
-from anyorder.files.records import Record, read_record
-from anyorder.models.attention import to_device
-from anyorder.models.pretrained import import_transformers, quiet
-from anyorder.models.storage import WEIGHTS
-from anyorder.models.translation import TranslationModel
-from anyorder.training.batches import IGNORED, Cursor, random_for, shuffled, weights_by_corpus
-from anyorder.training.config import choose_by_device
+from anyorder.files import atomic_folder, sha256, verify, write_json
+from anyorder.files.records import read_record
+from anyorder.models.hf.pretrained import import_transformers, quiet
+from anyorder.models.native.storage import WEIGHTS
+from anyorder.models.native.translation_model import TranslationModel
+from anyorder.reproduce.jobs import RunJob
+from anyorder.tasks.translation import Sentence
+from anyorder.training.batches import IGNORED, BatchRows, Cursor, shuffled
+from anyorder.training.config import TrainConfig, choose_by_device
+from anyorder.training.loop import run_training
 from anyorder.training.objective import Objective
-from anyorder.training.validation import SPLITS
+from anyorder.training.translation_pairs import TranslationPairs
 
-RECORD = "baseline.json"
+RECORD, CONFIG = "baseline.json", "config.json"
+MAX_LAYERS = 1000
+EXTRA_POSITIONS = 2
+METHODS = {"greedy": 1, "beam 4": 4}
+"""Ways to decode, and their beam sizes."""
 LABEL_SMOOTHING = 0.1
 VALIDATION_PAIRS = 500
-"""Validation pairs per store."""
-
-
-class EncoderDecoder(nn.Module):
-    """Transformers' Marian model, with the vocabulary of an undirected model and a token for each language.
-
-    Args:
-        settings: Arguments of Transformers' configuration.
-    """
-
-    def __init__(self, settings: dict[str, Any]):
-        super().__init__()
-        transformers = import_transformers()
-        self.settings = settings
-        self.network = transformers.MarianMTModel(transformers.MarianConfig(**settings))
-
-    def forward(self, **inputs: Tensor) -> Tensor:
-        """(B, T, vocab_size) logits."""
-        return self.network(**inputs, use_cache=False).logits
-
-    def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]
-        """Every weight once: the embeddings and the output layer are tied."""
-        return {name: value.detach() for name, value in self.named_parameters()}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> None:
-        with torch.no_grad():
-            for name, parameter in self.named_parameters():
-                parameter.copy_(state_dict[name])
+"""Training pairs that are held out, but at most a tenth of them."""
+Batch = dict[str, np.ndarray]
 
 
 def marian_settings(model: TranslationModel) -> dict[str, Any]:
@@ -73,18 +58,14 @@ def marian_settings(model: TranslationModel) -> dict[str, Any]:
     size, vocabulary = model.config.transformer, model.vocabulary
     encoder = max(1, size.num_layers // 2)
     decoder = max(1, round((size.num_layers - encoder) * 12 / 16))
-    sizes = {
-        f"{part}_{name}": value
-        for part, layers in (("encoder", encoder), ("decoder", decoder))
-        for name, value in (
-            ("layers", layers), ("attention_heads", size.num_heads), ("ffn_dim", 4 * size.hidden_size)
-        )
-    }  # fmt: skip
+    sizes = {"attention_heads": size.num_heads, "ffn_dim": 4 * size.hidden_size}
     return {
-        **sizes,
+        **{f"{part}_{name}": value for part in ("encoder", "decoder") for name, value in sizes.items()},
+        "encoder_layers": encoder,
+        "decoder_layers": decoder,
         "vocab_size": len(vocabulary) + len(model.config.languages),
         "d_model": size.hidden_size,
-        "max_position_embeddings": size.max_positions + 2,
+        "max_position_embeddings": size.max_positions + EXTRA_POSITIONS,
         "dropout": size.dropout,
         "activation_function": "gelu",
         "scale_embedding": True,
@@ -95,37 +76,27 @@ def marian_settings(model: TranslationModel) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class PairBatch:
-    """Padded pairs, on the host."""
-
-    arrays: dict[str, np.ndarray]
-    tokens: int
-    """Number of real tokens, without padding."""
-
-
 class AutoregressiveLoss(nn.Module):
     """Label-smoothed cross-entropy of the next token."""
 
-    def __init__(self, learner: EncoderDecoder):
+    def __init__(self, learner: nn.Module):
         super().__init__()
         self.learner = learner
 
     def forward(self, batch: dict[str, Tensor], smoothing: float = LABEL_SMOOTHING) -> tuple[Tensor, Tensor]:
-        labels = batch["labels"]
         inputs = {name: value for name, value in batch.items() if name != "labels"}
-        logits = self.learner(**inputs).float()
-        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, label_smoothing=smoothing)
+        logits = self.learner(**inputs, use_cache=False).logits.float().flatten(0, 1)
+        loss = F.cross_entropy(logits, batch["labels"].flatten(), ignore_index=IGNORED, label_smoothing=smoothing)
         return loss, loss.detach()[None]
 
 
-class AutoregressiveObjective(Objective[PairBatch]):
-    """Translation from left to right, on the `train` splits of stores, in all of their directions.
+class AutoregressiveObjective(Objective[Batch]):
+    """Translation from left to right, in all directions of the stores.
 
     Args:
-        stores: The text.
+        stores: The text: their `train` splits, of which a few pairs are held out for validation.
         model: The undirected model that determines the baseline's vocabulary, languages and size.
-        batch_tokens: Tokens per batch on the longer side, including padding.
+        batch_tokens: Tokens per batch, counting both sides and padding.
         seed: Seed for the weights and the batches.
         weights: How often each pair of a corpus is used per epoch, by name; by default 1.
     """
@@ -135,7 +106,6 @@ class AutoregressiveObjective(Objective[PairBatch]):
     unit = "tokens"
     folder = "model"
     compiles = False
-    learner: EncoderDecoder
 
     def __init__(
         self,
@@ -146,193 +116,91 @@ class AutoregressiveObjective(Objective[PairBatch]):
         weights: Mapping[str, float] | None = None,
     ):
         torch.manual_seed(seed)
-        self.learner = EncoderDecoder(marian_settings(model))
+        transformers = import_transformers()
+        self._settings = marian_settings(model)
+        self.learner = transformers.MarianMTModel(transformers.MarianConfig(**self._settings))
         self.module = AutoregressiveLoss(self.learner)
-        self._languages = model.config.languages
-        self._vocabulary = model.vocabulary
-        self._batch_tokens = batch_tokens
-        self._seed = seed
-        _training_text(stores).check_directions()
-        self._training = _Pairs(stores, ["train"] * len(stores), self._languages)
-        self._given_weights = dict(weights or {})
-        self._weights = pair_weights(stores, self._given_weights)
-        self._room = model.max_length
-        longest = int(self._training.longer.max()) + 2
-        if longest > model.config.transformer.max_positions:
-            raise InputError(f"a training pair has {longest - 2} subwords, the model has room for {self._room}")
+        self._vocabulary, self._languages = model.vocabulary, model.config.languages
+        self._batch_tokens, self._seed, self._given_weights = batch_tokens, seed, dict(weights or {})
+        self._pairs = TranslationPairs(Stores(stores), model, (), self._given_weights, {})
+        longest, count = int(self._pairs.sizes.max()), len(self._pairs)
         if longest > batch_tokens:
             raise InputError(f"a pair has {longest} tokens, more than a batch of {batch_tokens} can hold")
-        self._validation = self._validation_batches(stores)
+        mixed = random_for(seed, "held out", 0).permutation(count)
+        self._held_out, self._rows = np.split(mixed, [min(VALIDATION_PAIRS, count // 10)])
 
-    def _validation_batches(self, stores: Sequence[Store]) -> list[PairBatch]:
-        held = [(store, split) for store in stores if (split := next((s for s in SPLITS if s in store), None))]
-        if not held:
-            return []
-        pairs = _Pairs([store for store, _ in held], [split for _, split in held], self._languages)
-        fits = np.flatnonzero(pairs.longer <= self._room)
-        chosen = np.concatenate([fits[pairs.store[fits] == i][:VALIDATION_PAIRS] for i in range(len(held))])
-        if not len(chosen):
-            return []
-        flipped = np.arange(len(chosen)) % 2 == 1
-        groups = bucket(pairs.longer[chosen] + 2, self._batch_tokens)
-        return [self._build(pairs, chosen[group], flipped[group]) for group in groups]
-
-    def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[PairBatch, Cursor]]:
+    def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[Batch, Cursor]]:
+        weights = None if self._pairs.weights is None else self._pairs.weights[self._rows]
         while True:
             random = random_for(self._seed, "epoch", cursor.epoch)
-            pairs = shuffled(np.arange(len(self._training.longer)), self._weights, random)
-            flipped = random.random(len(pairs)) < 0.5
-            groups = bucket(self._training.longer[pairs] + 2, self._batch_tokens)
-            groups = [groups[i] for i in random.permutation(len(groups))]
-            for group in groups[cursor.offset :]:
+            rows = shuffled(self._rows, weights, random)
+            groups = bucket(self._pairs.sizes[rows], self._batch_tokens)
+            for i in random.permutation(len(groups))[cursor.offset :]:
                 number = cursor.batch
                 cursor = replace(cursor, batch=number + 1, offset=cursor.offset + 1)
                 if number >= first and number % world == rank:
-                    yield self._build(self._training, pairs[group], flipped[group]), cursor
+                    yield self._build(rows[groups[i]], random_for(self._seed, "batch", number)), cursor
             cursor = replace(cursor, epoch=cursor.epoch + 1, offset=0)
 
-    def _build(self, pairs: "_Pairs", rows: np.ndarray, flipped: np.ndarray) -> PairBatch:
-        source, target = pairs.take(rows, flipped)
-        tags = len(self._vocabulary) + pairs.languages[rows, np.where(flipped, 0, 1)]
-        arrays = source_arrays(source, tags, self._vocabulary.pad, self._vocabulary.eos)
-        width = int(target.lengths.max()) + 1
-        labels = np.full((len(rows), width), IGNORED, np.int64)
-        _fill(labels, target, 0, self._vocabulary.eos)
-        shifted = np.where(labels == IGNORED, self._vocabulary.pad, labels)
-        start = np.full((len(rows), 1), self._vocabulary.pad)
-        arrays |= {"labels": labels, "decoder_input_ids": np.concatenate([start, shifted[:, :-1]], axis=1)}
-        return PairBatch(arrays, int(source.lengths.sum() + target.lengths.sum()) + 3 * len(rows))
+    def _build(self, rows: np.ndarray, random: np.random.Generator) -> Batch:
+        """Padded pairs, each in one of its directions."""
+        directed, pad = self._pairs.pack(BatchRows(rows, random)), self._vocabulary.pad
+        numbers = np.arange(0, 2 * len(rows), 2)
+        labels = padded(directed.packed.take(numbers + 1), IGNORED)
+        inputs = np.where(labels == IGNORED, pad, labels)[:, :-1]
+        inputs[:, 0] = pad
+        source = source_arrays(directed.packed.take(numbers), len(self._vocabulary) + directed.target_language, pad)
+        return source | {"labels": labels[:, 1:], "decoder_input_ids": inputs}
 
-    def minibatches(self, batch: PairBatch, device: torch.device) -> list[dict[str, Any]]:
-        return [{"batch": {name: to_device(array, device) for name, array in batch.arrays.items()}}]
+    def minibatches(self, batch: Batch, device: torch.device) -> list[dict[str, Any]]:
+        return [{"batch": {name: to_device(array, device) for name, array in batch.items()}}]
 
-    def cost(self, batch: PairBatch) -> tuple[int, float]:
+    def cost(self, batch: Batch) -> tuple[int, float]:
+        tokens = int(batch["attention_mask"].sum() + (batch["labels"] != IGNORED).sum())
         weights = sum(parameter.numel() for parameter in self.learner.parameters())
-        return batch.tokens, 6.0 * weights * batch.tokens / 2  # a token passes through the encoder or the decoder
+        return tokens, 6.0 * weights * tokens / 2  # a token passes through the encoder or the decoder
 
     @torch.no_grad()
     def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
         """The mean loss per batch, without label smoothing."""
-        if not self._validation:
-            return {}
-        assert isinstance(average, EncoderDecoder)
-        loss = AutoregressiveLoss(average)
-        device = next(average.parameters()).device
-        losses = [float(loss(**self.minibatches(batch, device)[0], smoothing=0.0)[0]) for batch in self._validation]
-        return {"validation loss": float(np.mean(losses))}
+        loss, device, losses = AutoregressiveLoss(average), next(average.parameters()).device, []
+        for group in bucket(self._pairs.sizes[self._held_out], self._batch_tokens):
+            batch = self._build(self._held_out[group], random_for(self._seed, "validate", 0))
+            losses.append(float(loss(**self.minibatches(batch, device)[0], smoothing=0.0)[0]))
+        return {"validation loss": float(np.mean(losses))} if losses else {}
 
     def selection_metric(self, scores: dict[str, float]) -> float:
         return -scores["validation loss"]
 
-    def save(self, average: nn.Module, out: Path) -> None:
-        assert isinstance(average, EncoderDecoder)
+    def save(self, average: Any, out: Path) -> None:
         with atomic_folder(out / self.folder) as partial, quiet():
-            average.network.save_pretrained(partial)
-            write_json(
-                partial / RECORD,
-                {"vocabulary": self._vocabulary.fingerprint, "languages": list(self._languages)},
-            )
+            average.save_pretrained(partial)
+            record = {"vocabulary": self._vocabulary.fingerprint, "languages": list(self._languages)}
+            write_json(partial / RECORD, record)
 
     def fingerprint(self) -> dict[str, object]:
         return {
             "objective": "autoregressive",
             "vocabulary": self._vocabulary.fingerprint,
-            "pairs": len(self._training.longer),
+            "pairs": len(self._pairs),
             "batch_tokens": self._batch_tokens,
             "weights": self._given_weights,
-            "settings": self.learner.settings,
+            "settings": self._settings,
         }
 
 
-def pair_weights(stores: Sequence[Store], weights: Mapping[str, float]) -> np.ndarray | None:
-    """(pairs,) how often each training pair is used per epoch, from weights by corpus; None if each is used once."""
-    if not weights:
-        return None
-    text = _training_text(stores)
-    return weights_by_corpus(text.corpora, text.corpus, text.by_corpus(weights))
-
-
-def _training_text(stores: Sequence[Store]) -> ParallelText:
-    return ParallelText(Stores(stores), tuple(store.split("train") for store in stores))
-
-
-class _Pairs:
-    """The pairs of one split of every store, numbered consecutively."""
-
-    def __init__(self, stores: Sequence[Store], splits: Sequence[str], languages: Sequence[str]):
-        self._sides: list[list[Side]] = []
-        store_of, row_of, longer, numbers = [], [], [], []
-        for number, (store, name) in enumerate(zip(stores, splits, strict=True)):
-            split = store.split(name)
-            if not split.parallel or len(store.languages) != 2:
-                raise InputError(f"{store.path}: the baseline needs parallel text of two languages")
-            missing = [language for language in store.languages if language not in languages]
-            if missing:
-                raise InputError(f"{store.path}: the model does not know the language {missing[0]}")
-            sides = [split.sides[language] for language in store.languages]
-            self._sides.append(sides)
-            store_of.append(np.full(len(split), number))
-            row_of.append(np.arange(len(split)))
-            longer.append(np.maximum(sides[0].lengths, sides[1].lengths))
-            codes = [languages.index(language) for language in store.languages]
-            numbers.append(np.tile(np.array(codes), (len(split), 1)))
-        self.store, self._row, self.longer = map(np.concatenate, (store_of, row_of, longer))
-        self.languages = np.concatenate(numbers)
-        """(pairs, 2) the language indices of both sides."""
-
-    def take(self, pairs: np.ndarray, flipped: np.ndarray) -> tuple["Sentences", "Sentences"]:
-        """Sources and targets; a flipped pair is translated from its second side into its first."""
-        sides = []
-        for side in (0, 1):
-            parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-            which = np.where(flipped, 1 - side, side)
-            for number, of_store in enumerate(self._sides):
-                for k, one in enumerate(of_store):
-                    places = np.flatnonzero((self.store[pairs] == number) & (which == k))
-                    rows = self._row[pairs[places]]
-                    lengths = one.lengths[rows]
-                    parts.append((places, lengths, one.ids[ranges(one.starts[rows], lengths)]))
-            sides.append(Sentences.join(parts))
-        return sides[0], sides[1]
-
-
-@dataclass(frozen=True)
-class Sentences:
-    """Concatenated sentences."""
-
-    lengths: np.ndarray
-    """(B,)"""
-    ids: np.ndarray
-    """(tokens,) int64"""
-    place: np.ndarray
-    """(B,) the row of each in the batch."""
-
-    @classmethod
-    def join(cls, parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> "Sentences":
-        places, lengths, ids = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return cls(lengths.astype(np.int64), ids.astype(np.int64), places)
-
-    @classmethod
-    def of(cls, sentences: Sequence[np.ndarray]) -> "Sentences":
-        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-        return cls(lengths, np.concatenate(sentences).astype(np.int64), np.arange(len(sentences)))
-
-
-def source_arrays(sources: Sentences, tags: np.ndarray, pad: int, eos: int) -> dict[str, np.ndarray]:
+def source_arrays(sources: PackedBatch, tags: np.ndarray, pad: int) -> Batch:
     """What the encoder reads: the tag of the target language, the words, `</s>`, padding. tags: (B,)"""
-    tokens = np.full((len(tags), int(sources.lengths.max()) + 2), pad, np.int64)
+    tokens = padded(sources, pad)
     tokens[:, 0] = tags
-    _fill(tokens, sources, 1, eos)
     return {"input_ids": tokens, "attention_mask": (tokens != pad).astype(np.int64)}
 
 
-def _fill(padded: np.ndarray, sentences: Sentences, offset: int, eos: int) -> None:
-    """Write sentences and their end tokens into the rows of an array."""
-    width = padded.shape[1]
-    starts = sentences.place * width + offset
-    flat = padded.reshape(-1)
-    flat[ranges(starts, sentences.lengths)] = sentences.ids
-    flat[starts + sentences.lengths] = eos
+def padded(batch: PackedBatch, fill: int) -> np.ndarray:
+    """(B, longest) the segments as rows."""
+    rows = np.full((len(batch.sizes), int(batch.sizes.max())), fill, np.int64)
+    rows[np.repeat(np.arange(len(rows)), batch.sizes), batch.positions] = batch.tokens
+    return rows
 
 
 def bucket(sizes: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
@@ -341,92 +209,161 @@ def bucket(sizes: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
     >>> [group.tolist() for group in bucket(np.array([4, 1, 2, 9]), 6)]
     [[1, 2], [0], [3]]
     """
-    order = np.argsort(sizes, kind="stable")
-    ordered = sizes[order]
-    groups, start = [], 0
-    while start < len(order):
-        first = start
-
-        def padded(i: int, first: int = first) -> int:
-            return int((i - first + 1) * ordered[i])
-
-        start = max(first + 1, first + bisect_right(range(first, len(order)), batch_tokens, key=padded))
-        groups.append(order[first:start])
+    order, groups = np.argsort(sizes, kind="stable"), []
+    while len(order):
+        candidates = order[:batch_tokens]  # more items never fit
+        needed = sizes[candidates] * np.arange(1, len(candidates) + 1)
+        count = max(1, int(np.searchsorted(needed, batch_tokens, side="right")))
+        groups.append(order[:count])
+        order = order[count:]
     return groups
 
 
-def load_baseline(folder: Path, device: torch.device) -> tuple[Any, Record]:
-    """The network of a saved baseline, ready for generation, and its record."""
-    record = read_record(folder / RECORD)
-    verify(folder, RECORD, "config.json", WEIGHTS)
-    try:
-        with quiet():
-            network, found = import_transformers().MarianMTModel.from_pretrained(
-                folder, local_files_only=True, output_loading_info=True
-            )
-    except Exception as error:  # Transformers raises all kinds of errors for a damaged file
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{folder}: cannot be read ({reason})") from None
-    if found["missing_keys"]:
-        raise InputError(f"{folder / WEIGHTS}: has no {min(found['missing_keys'])}")
-    return network.to(device=device, dtype=inference_dtype(device)).eval(), record
+def baseline_job(
+    out: Path,
+    model: TranslationModel,
+    label: str,
+    stores: Sequence[Store],
+    minutes: float,
+    weights: Mapping[str, float],
+    device: torch.device,
+) -> RunJob:
+    """Train a baseline as large as a model, which folders call `label`, on the same text."""
+    TranslationPairs(Stores(stores), model, (), weights, {})  # an `InputError` now rather than when it is trained
+    folder, title = out / "baseline" / label / f"{minutes:g}-minutes", "train an autoregressive baseline"
+
+    def train() -> bool:
+        tokens = choose_by_device(None, device, cuda=32_768, cpu=2_048)
+        objective = AutoregressiveObjective(stores, model, tokens, seed=1, weights=weights)
+        place: Any = device.type
+        run = TrainConfig(
+            minutes=minutes, learning_rate=5e-4, validate_every=2000, save_every=5000, device=place, compile="no"
+        )
+        return run_training(objective, run, folder, resume=True).finished
+
+    result, key = folder / AutoregressiveObjective.folder / WEIGHTS, {"weights": dict(weights)}
+    return RunJob("train", f"{title}, {minutes:g} minutes", folder, result, key, device, train)
 
 
-def check_baseline(folder: Path, network: Any, record: Record, vocabulary: Vocabulary, other: str) -> None:
-    """Raise an `InputError` unless a baseline has this vocabulary. other: What else has it, for the message."""
-    size = len(vocabulary) + len(record.texts("languages"))
-    if record.text("vocabulary") != vocabulary.fingerprint or network.config.vocab_size != size:
-        raise InputError(f"{folder}: was trained with another vocabulary than that of {other}")
-
-
-@torch.inference_mode()
-def generate(
-    network: Any,
-    vocabulary: Vocabulary,
-    sources: Sequence[np.ndarray],
-    tag: int,
-    *,
-    beam: int,
-    room: int,
-    on_progress: Callable[[int], None] = lambda sentences: None,
-) -> list[np.ndarray]:
-    """Translate sentences from left to right.
+class Autoregressive:
+    """A trained baseline.
 
     Args:
-        network: Transformers' model.
-        vocabulary: Its vocabulary.
-        sources: The ids of each sentence, without delimiters.
-        tag: The token for the target language.
-        beam: Beam size; 1 is greedy.
-        room: Maximum number of subwords to generate. At most ten more than twice those of the longest source in the
-            batch are generated.
-        on_progress: Called with the number of finished sentences.
-
-    Returns:
-        The ids of each translation. Those that came to an end have `</s>` as their last one.
+        folder: Its folder.
+        vocabulary: The vocabulary that it must have been trained with.
+        where: What else has this vocabulary, for messages.
+        device: The device to run on.
     """
-    transformers = import_transformers()
-    special = [i for i in range(vocabulary.first_word) if i != vocabulary.eos]
-    forbidden = [*special, *range(len(vocabulary), network.config.vocab_size)]  # the tags of the languages
-    found: list[np.ndarray] = [np.zeros(0, np.int64)] * len(sources)
-    sizes = np.fromiter(map(len, sources), np.int64, len(sources)) + 2
-    source_tokens = choose_by_device(None, network.device, cuda=131_072, cpu=16_384)
-    for group in bucket(sizes, source_tokens // beam):
-        batch = Sentences.of([sources[i] for i in group])
-        arrays = source_arrays(batch, np.full(len(group), tag), vocabulary.pad, vocabulary.eos)
-        inputs = {name: torch.from_numpy(array).to(network.device) for name, array in arrays.items()}
-        settings = transformers.GenerationConfig(
-            num_beams=beam,
-            do_sample=False,
-            max_new_tokens=min(room, 2 * int(batch.lengths.max()) + 10),
-            suppress_tokens=forbidden,
-            decoder_start_token_id=vocabulary.pad,
-            pad_token_id=vocabulary.pad,
-            eos_token_id=vocabulary.eos,
+
+    def __init__(self, folder: Path, vocabulary: Vocabulary, where: str, device: torch.device):
+        record = read_record(folder / RECORD)
+        verify(folder, RECORD, CONFIG, WEIGHTS)
+        for part in ("encoder", "decoder"):  # Transformers would build any number of layers before it looks for weights
+            read_record(folder / CONFIG).integer(f"{part}_layers", at_most=MAX_LAYERS)
+        marian = import_transformers().MarianMTModel
+        try:
+            with quiet():
+                network, found = marian.from_pretrained(folder, local_files_only=True, output_loading_info=True)
+        except Exception as error:  # Transformers raises all kinds of errors for a damaged file
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError(f"{folder}: cannot be read ({reason})") from None
+        if found["missing_keys"]:
+            raise InputError(f"{folder / WEIGHTS}: has no {min(found['missing_keys'])}")
+        languages = record.texts("languages")
+        size = len(vocabulary) + len(languages)
+        if record.text("vocabulary") != vocabulary.fingerprint or network.config.vocab_size != size:
+            raise InputError(f"{folder}: was trained with another vocabulary than that of {where}")
+        self._vocabulary = vocabulary
+        self._network = network.to(device=device, dtype=inference_dtype(device)).eval()
+        self.tags = {language: len(vocabulary) + number for number, language in enumerate(languages)}
+        """The token for each target language."""
+        self.room: int = network.config.max_position_embeddings - EXTRA_POSITIONS - 2
+        """Maximum number of subwords of a sentence: that of the undirected model."""
+
+    @torch.inference_mode()
+    def translate(
+        self,
+        sources: Sequence[np.ndarray],
+        target: str,
+        beam: int,
+        on_progress: Callable[[int], None] = lambda sentences: None,
+    ) -> list[np.ndarray]:
+        """Translate sentences from left to right, into at most ten more than twice the subwords of the longest source.
+
+        Args:
+            sources: The ids of each sentence, without delimiters.
+            target: The target language.
+            beam: Beam size; 1 is greedy.
+            on_progress: Called with the number of finished sentences.
+
+        Returns:
+            The ids of each translation. Those that came to an end have `</s>` as their last one.
+        """
+        network, vocabulary = self._network, self._vocabulary
+        special = [i for i in range(vocabulary.first_word) if i != vocabulary.eos]
+        found: list[np.ndarray] = [np.zeros(0, np.int64)] * len(sources)
+        sizes = np.fromiter(map(len, sources), np.int64, len(sources)) + 2
+        source_tokens = choose_by_device(None, network.device, cuda=131_072, cpu=16_384)
+        for group in bucket(sizes, source_tokens // beam):
+            tags = np.full(len(group), self.tags[target])
+            packed = pack_sentences([sources[i] for i in group], tags, vocabulary.eos)
+            arrays = source_arrays(packed, tags, vocabulary.pad)
+            settings = import_transformers().GenerationConfig(
+                num_beams=beam,
+                do_sample=False,
+                max_new_tokens=min(self.room, 2 * (int(sizes[group].max()) - 2) + 10),
+                suppress_tokens=[*special, *self.tags.values()],
+                decoder_start_token_id=vocabulary.pad,
+                pad_token_id=vocabulary.pad,
+                eos_token_id=vocabulary.eos,
+            )
+            inputs = {name: to_device(array, network.device) for name, array in arrays.items()}
+            lines = network.generate(**inputs, generation_config=settings)[:, 1:].cpu().numpy()
+            for i, line, length in zip(group, lines, (lines != vocabulary.pad).sum(1), strict=True):
+                found[i] = line[:length]
+            on_progress(len(group))
+        return found
+
+
+@dataclass(frozen=True)
+class BaselineDecoder:
+    """Decodes with a baseline. A source that is too long is truncated."""
+
+    place: Path
+    """Its folder, which may not exist yet."""
+    model: TranslationModel
+    """The undirected model whose vocabulary it uses."""
+    direction: str
+    beam: int
+    """Beam size; 1 is greedy."""
+    device: torch.device
+
+    def key(self) -> dict[str, Any] | None:
+        return {"weights": _checksum(self.place)} if (self.place / WEIGHTS).exists() else None
+
+    def decode(self, sentences: Sequence[Sentence], on_progress: Callable[[int], None]) -> list[Trajectory]:
+        model, eos = self.model, self.model.vocabulary.eos
+        baseline = Autoregressive(self.place, model.vocabulary, model.name, self.device)
+        sources = [np.array(sentence.ids[: model.max_length], np.int64) for sentence in sentences]
+        found = baseline.translate(sources, model.languages(self.direction)[1], self.beam, on_progress)
+        pairs = zip(sentences, found, strict=True)
+        return [self._trajectory(sentence.text, ids[ids != eos].tolist()) for sentence, ids in pairs]
+
+    def _trajectory(self, source: str, ids: list[int]) -> Trajectory:
+        order = "left-to-right"
+        signature = Signature(
+            order=order, schedule="one", revision="none", beam=self.beam, length="own", seed=1,
+            version=f"anyorder.{__version__}",
+        )  # fmt: skip
+        tokens = self.model.to_tokens(ids)
+        if tokens:  # a truncated hypothesis may end inside a word
+            tokens[-1] = tokens[-1].removesuffix(CONTINUES) or CONTINUES
+        text, steps, size = self.model.to_text(ids, self.direction), list(range(1, len(ids) + 1)), len(ids)
+        return Trajectory(
+            source, text, tokens, steps, [], order, size, str(signature), "autoregressive", self.direction
         )
-        generated = network.generate(**inputs, generation_config=settings)
-        lines = generated[:, 1:].cpu().numpy()
-        for i, line, length in zip(group, lines, (lines != vocabulary.pad).sum(1), strict=True):
-            found[i] = line[:length]
-        on_progress(len(group))
-    return found
+
+
+@cache
+def _checksum(place: Path) -> str:
+    return sha256(place / WEIGHTS)[:12]

@@ -1,212 +1,273 @@
-"""Jobs that need a translation model: learn an order, decode in an order. Finished work is never repeated.
+"""The jobs behind the tables, and the files that say which of them are done. Knows nothing about tables.
 
-    learn/MODEL/DIRECTIONS/ORDER/seed-N    the folder of a run, next to seed-N.json
+    learn/MODEL/DIRECTIONS/ORDER/seed-N        a run that learns an order, and seed-N.json beside it
+    baseline/MODEL/MINUTES                     a run that trains a baseline, and MINUTES.json beside it
+    decode/MODEL/DIRECTION/SET/LENGTH/ORDER    cell.json and trajectories.jsonl.xz
 
-A run that was killed continues from its last checkpoint. Knows nothing about tables.
+Names encode what determines the contents, so finished work is never repeated. A run that was killed continues from its
+last checkpoint. A decoded set may hold only the short sentences; a job that needs longer ones decodes only those.
 """
 
 import json
+import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from anyorder.data.store import MANIFEST, Store
-from anyorder.decoding.config import DecodingConfig
-from anyorder.decoding.sentence import Sentence
-from anyorder.decoding.trajectory import Trajectory
+from anyorder import progress
+from anyorder.decoding.trajectory import Trajectory, read_trajectories, write_trajectories
 from anyorder.errors import InputError
-from anyorder.files import sha256
-from anyorder.files.records import Record, read_record
-from anyorder.models.storage import WEIGHTS, find
-from anyorder.orders import Order
-from anyorder.orders.learned import UnboundLearnedOrder
-from anyorder.orders.policy import PolicyConfig
-from anyorder.orders.storage import CONFIG as ORDER_CONFIG
-from anyorder.reproduce.cells import (
-    CellJob,
-    Job,
-    Spent,
-    device_name,
-    plain_name,
-    read_log_seconds,
-    read_spent,
-    write_whole_json,
-)
-from anyorder.reproduce.settings import LearningSettings
-from anyorder.training.checkpoint import describe_changes, with_defaults
-from anyorder.training.learn_order import learn_order
-from anyorder.training.order_loss import RLConfig
-from anyorder.training.order_objective import FOLDER as ORDER
-from anyorder.translator import Translator
+from anyorder.files import atomic_file, atomic_folder, read_whole, recover_folder, sha256, verify, write_json
+from anyorder.files.records import Record, parse_json, read_record
+from anyorder.reproduce.data_folders import SplitSet
+from anyorder.tasks.translation import Sentence
+from anyorder.training.run_folder import LOG, describe_changes, with_defaults
+
+CELL, TRAJECTORIES = "cell.json", "trajectories.jsonl.xz"
 
 
 @dataclass(frozen=True)
-class ModelFiles:
-    """A model on disk."""
+class Cost:
+    """What a job took."""
 
-    place: str
-    """A bundled name, a folder or a hub id."""
-
-    @property
-    def path(self) -> Path:
-        return find(self.place)
-
-    def label(self) -> str:
-        """A name for folders: the model's name and a hash of its weights."""
-        path = self.path.resolve() if self.path.name in ("", ".", "..") else self.path
-        name = path.parent.name if path.name == "model" else path.name
-        return f"{plain_name(name)}-{sha256(path / WEIGHTS)[:8]}"
+    kind: str
+    """train, learn or decode."""
+    seconds: float
+    device: str
 
 
 @dataclass(frozen=True)
-class LearnJob(Job):
-    """Learn an order with one seed, for one direction or for several that share it."""
+class RunJob:
+    """A run that trains something; a record beside its folder holds its settings, and whether it is finished."""
 
-    results: Path
-    model: ModelFiles
-    label: str
-    directions: tuple[str, ...]
-    kind_of_order: str
-    settings: LearningSettings
-    stores: tuple[Store, ...]
+    kind: str
+    """train or learn."""
+    title: str
+    folder: Path
+    result: Path
+    """A file or folder that the run writes."""
+    key: Mapping[str, Any]
+    """The settings that a run in this folder must have."""
     device: torch.device
-    kind = "learn"
-    needs = ()
-
-    @property
-    def folder(self) -> Path:
-        place = self.results / "learn" / self.label / "+".join(self.directions)
-        return place / self.name / f"seed-{self.settings.run.seed}"
-
-    @property
-    def name(self) -> str:
-        """Named by the settings that differ between orders, so that tables with the same order share it."""
-        rl = self.settings.rl
-        shared = ",shared" if len(self.directions) > 1 else ""
-        return f"{self.kind_of_order},reward={rl.reward},lambda={rl.entropy_coef:g},steps={self.amount}{shared}"
-
-    @property
-    def order(self) -> Path:
-        """The folder of the learned order."""
-        return self.folder / ORDER
-
-    @property
-    def title(self) -> str:
-        return f"learn {'+'.join(self.directions)} {self.name}, seed {self.settings.run.seed}"
-
-    @property
-    def amount(self) -> int:
-        return self.settings.run.steps or 0
-
-    @property
-    def key(self) -> dict[str, Any]:
-        """What determines the order."""
-        settings = asdict(self.settings)
-        del settings["ablation_steps"]
-        for name in ("device", "compile", "track", "log_every", "save_every", "seed", "steps"):
-            del settings["run"][name]
-        data = "+".join(sha256(store.path / MANIFEST)[:8] for store in self.stores)
-        return {"model": self.label, "data": data, **settings}
+    train: Callable[[], bool]
+    """Starts or resumes the run; False if a signal stopped it."""
+    defaults: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """By group of the key, the values of settings that an older record may lack."""
+    needs = None
 
     @property
     def done(self) -> bool:
-        record = self._record()
-        return record is not None and record.boolean("finished") and (self.order / ORDER_CONFIG).exists()
-
-    def spent(self) -> list[Spent]:
-        record = self._record()
-        if record is None:
-            return []
-        spent = read_spent(record)
-        # Sessions that were killed are only in the log.
-        unrecorded = read_log_seconds(self.folder) - sum(session.seconds for session in spent)
-        if unrecorded > 0:
-            steps = self.amount - sum(session.amount for session in spent)
-            spent.append(Spent("learn", unrecorded, record.text("device"), steps))
-        return spent
+        """Raises an `InputError` if the folder holds a run with other settings."""
+        record = self._read()
+        return record is not None and record.boolean("finished", True) and self.result.exists()
 
     def run(self) -> bool:
-        """Learn, or continue learning."""
-        record = self._record()
-        spent = [] if record is None else read_spent(record)
-        if record is None:
-            self._write(finished=False, spent=spent)
-        settings, start = self.settings, time.time()
-        result = learn_order(
-            self.model.place,
-            [store.path for store in self.stores],
-            self.folder,
-            self.directions,
-            settings.policy,
-            settings.rl,
-            settings.run,
-            resume=True,
-        )
-        end, steps = time.time(), result.steps - sum(session.amount for session in spent)
-        spent.append(Spent("learn", round(end - start, 3), device_name(self.device), steps, round(end, 3)))
-        self._write(result.finished, spent)
-        return result.finished
+        self._write(finished=False)
+        finished = self.train()
+        self._write(finished)
+        return finished
+
+    def costs(self) -> list[Cost]:
+        """From the log, which counts every session, also one that was killed."""
+        record, log = self._read(), self.folder / LOG
+        if record is None or not log.exists():
+            return []
+        *lines, _ = log.read_text(encoding="utf-8", errors="replace").split("\n")  # the last may be cut off
+        seconds = max((float(parse_json(line, str(log)).get("seconds") or 0) for line in lines), default=0.0)
+        return [Cost(self.kind, seconds, record.text("device"))]
 
     @property
-    def _record_file(self) -> Path:
+    def _file(self) -> Path:
         return self.folder.with_name(f"{self.folder.name}.json")
 
-    def _record(self) -> Record | None:
-        """The record of the run; an `InputError` if it has other settings."""
-        if not self._record_file.exists():
+    def _read(self) -> Record | None:
+        if not self._file.exists():
             return None
-        record = read_record(self._record_file)
-        defaults = {"policy": asdict(PolicyConfig()), "rl": asdict(RLConfig())}
-        before = with_defaults(record.record("key").values, defaults)
-        changes = describe_changes(before, json.loads(json.dumps(self.key)))
-        if changes:
-            raise InputError(
-                f"{self.folder}: was learned with other settings ({changes[0]}); choose another folder for the results"
-            )
+        record = read_record(self._file)
+        before = with_defaults(record.values.get("key", record.values), self.defaults)
+        if changes := describe_changes(before, json.loads(json.dumps(self.key))):
+            raise InputError(f"{self.folder}: has other settings ({changes[0]}); choose another folder for the results")
         return record
 
-    def _write(self, finished: bool, spent: Sequence[Spent]) -> None:
-        sessions = [asdict(session) for session in spent]
-        record = {"key": self.key, "device": device_name(self.device), "finished": finished, "spent": sessions}
-        write_whole_json(self._record_file, record)
+    def _write(self, finished: bool) -> None:
+        write_whole_json(self._file, {"key": self.key, "device": device_name(self.device), "finished": finished})
+
+
+class Decodes(Protocol):
+    """What decodes sentences: a model in some order, or an autoregressive baseline."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def key(self) -> dict[str, Any] | None:
+        """What determines the trajectories besides the names of folders; None if that is not known yet."""
+
+    def decode(self, sentences: Sequence[Sentence], on_progress: Callable[[int], None]) -> list[Trajectory]: ...
 
 
 @dataclass(frozen=True)
-class DecodeJob(CellJob):
-    """Decode a test set in one order.
+class DecodeJob:
+    """Decode the sentences of a test set up to some length."""
 
-    Args:
-        translator: The model.
-        order: A name, or the folder of a learned order, which may not exist yet.
-        order_name: What trajectories and signatures call a learned order.
-        batch_tokens: Target tokens to decode per batch.
-    """
-
-    translator: Translator
-    order: str | Path
-    order_name: str = "learned"
-    batch_tokens: int | None = None
+    results: Path
+    """The folder of all results."""
+    label: str
+    """The model, as its folder is called."""
+    data: SplitSet
+    rule: str
+    """The length rule."""
+    name: str
+    """The order, or another way to decode."""
+    max_length: int | None
+    """Maximum number of subwords on both sides; None for all sentences."""
+    decoder: Decodes
+    needs: RunJob | None = None
 
     @property
-    def device(self) -> torch.device:
-        return self.translator.model.device
+    def folder(self) -> Path:
+        of_set = f"{self.data.split}-{self.data.fingerprint}"
+        of_order = Path(of_set, plain_name(self.rule), plain_name(self.name))
+        return self.results / "decode" / self.label / self.data.direction / of_order
 
-    def key(self) -> dict[str, Any] | None:
-        if isinstance(self.order, Path) and not (self.order / ORDER_CONFIG).exists():
-            return None
-        bound = self._config().bind(self.translator.model, self.data.direction)
-        return {"order": bound.order.identity, "seed": bound.seed}
+    @property
+    def title(self) -> str:
+        limit = "" if self.max_length is None else f" ≤{self.max_length}"
+        return f"decode {self.data.direction} {self.data.split}{limit}, {self.rule}, {self.name}"
 
-    def decode(self, sentences: Sequence[Sentence], on_progress: Callable[[int], None]) -> list[Trajectory]:
-        return list(self.translator.decode(sentences, self.data.direction, self._config(), on_progress))
+    @property
+    def done(self) -> bool:
+        if self.needs is not None and not self.needs.done:
+            return False
+        cell = self.cell()
+        return cell is not None and set(self.data.test_set.within(self.max_length)) <= set(cell.rows)
 
-    def _config(self) -> DecodingConfig:
-        order: str | Order = str(self.order)
-        if isinstance(self.order, Path):
-            order = UnboundLearnedOrder(str(self.order))
-            order.name = self.order_name  # not its path, which differs between machines
-        return DecodingConfig(order=order, length=self.rule, batch_tokens=self.batch_tokens)
+    def run(self) -> bool:
+        recover_folder(self.folder)
+        cell, key = self.cell(), self.decoder.key()
+        known = {} if cell is None else self.trajectories()
+        missing = [row for row in self.data.test_set.within(self.max_length) if row not in known]
+        if not missing:  # only the replacement of a folder had been interrupted
+            return True
+        start = time.perf_counter()
+        with progress.bar(self.title, len(missing), "sentences") as bar:
+            fresh = self.decoder.decode([self.data.sentences[row] for row in missing], bar.advance)
+        cost = Cost("decode", round(time.perf_counter() - start, 3), device_name(self.decoder.device))
+        known |= dict(zip(missing, fresh, strict=True))
+        write_cell(self.folder, key, known, [*self.costs(), cost])
+        return True
+
+    def costs(self) -> list[Cost]:
+        cell = self.cell()
+        return [] if cell is None else cell.spent
+
+    def cell(self) -> "Cell | None":
+        """The record of what is there, unless something else was decoded under the same name."""
+        cell = read_whole(self.folder, _read_cell) if (self.folder / CELL).exists() else None
+        return cell if cell is not None and cell.key == self.decoder.key() else None
+
+    def checksum(self) -> str:
+        """That of the trajectories, once all are there."""
+        cell = self.cell()
+        if cell is None:
+            raise InputError(f"{self.folder}: another process decoded something else under this name")
+        return cell.trajectories
+
+    def trajectories(self) -> dict[int, Trajectory]:
+        """Those that are there, by the index of the sentence."""
+        return read_whole(self.folder, _read_trajectories)
+
+
+Job = RunJob | DecodeJob
+
+
+def run_jobs(jobs: Sequence[Job], part: tuple[int, int], on_line: Callable[[str], None]) -> bool:
+    """Do the missing jobs of a part one after the other; False if a signal stopped it.
+
+    Args:
+        jobs: All jobs, each after the one that it needs.
+        part: Which part of how many, such as `(1, 4)`.
+        on_line: Called with a line before each job.
+    """
+    for number in choose_part(jobs, part):
+        if not jobs[number].done:
+            on_line(f"{number + 1} of {len(jobs)}: {jobs[number].title}")
+            if not jobs[number].run():
+                return False
+    return True
+
+
+def choose_part(jobs: Sequence[Job], part: tuple[int, int]) -> list[int]:
+    """The numbers of a part's jobs.
+
+    Jobs that write to one folder, or that need the same job, are in the same part: so two parts never do the same work,
+    and none waits for another. What is done already does not change the parts.
+    """
+    index, count = part
+    places = [(job.needs or job).folder for job in jobs]
+    groups = {place: group for group, place in enumerate(dict.fromkeys(places))}
+    return [number for number, place in enumerate(places) if groups[place] % count == index - 1]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The record of a folder with trajectories."""
+
+    signature: str
+    sentences: int
+    trajectories: str
+    """Their checksum."""
+    key: dict[str, Any] | None
+    """What determines them besides the names of folders."""
+    rows: list[int]
+    """The indices of the sentences, ascending."""
+    spent: list[Cost] = field(default_factory=list)
+
+
+def _read_cell(folder: Path) -> Cell:
+    verify(folder, CELL)
+    return read_record(folder / CELL).config(Cell)
+
+
+def _read_trajectories(folder: Path) -> dict[int, Trajectory]:
+    verify(folder, TRAJECTORIES)
+    rows, found = _read_cell(folder).rows, list(read_trajectories(folder / TRAJECTORIES))
+    if len(rows) != len(found):
+        raise InputError(f"{folder}: {len(found)} trajectories, expected {len(rows)}")
+    return dict(zip(rows, found, strict=True))
+
+
+def write_cell(folder: Path, key: dict[str, Any] | None, by_row: dict[int, Trajectory], costs: Sequence[Cost]) -> None:
+    """Write trajectories, completely or not at all."""
+    rows = sorted(by_row)
+    trajectories = [by_row[row] for row in rows]
+    with atomic_folder(folder) as partial:
+        write_trajectories(partial / TRAJECTORIES, trajectories)
+        checksum = sha256(partial / TRAJECTORIES)
+        cell = Cell(trajectories[0].signature, len(rows), checksum, key, rows, list(costs))
+        write_json(partial / CELL, asdict(cell))
+
+
+def write_whole_json(file: Path, value: Any) -> None:
+    """Write a JSON file, completely or not at all; creates its folder."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(file) as stream:
+        stream.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def plain_name(text: str) -> str:
+    """A name as part of a path: readable, without characters that are special to a shell or a file system.
+
+    >>> plain_name("bleu, λ=0.0005"), plain_name("table:4")
+    ('bleu,lambda=0.0005', 'table-4')
+    """
+    text = text.replace("λ", "lambda").replace(", ", ",").replace(":", "-")
+    return re.sub(r"[^\w.,=+-]+", "_", text) or "_"
+
+
+def device_name(device: torch.device) -> str:
+    """A device's name for users."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

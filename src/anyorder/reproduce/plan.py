@@ -1,26 +1,27 @@
-"""What a table needs: which jobs, in which order, and which of them make up each column. Runs none of them."""
+"""What a table needs: which jobs, and which of them make up each column. Runs none of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import chain, permutations
+from itertools import permutations
 from pathlib import Path
 from typing import Literal
 
+import torch
+
 from anyorder.data.store import Store
+from anyorder.decoder import Decoder, load
 from anyorder.decoding.lengths import make_length
-from anyorder.device import resolve_device
+from anyorder.device import Device, resolve_device
 from anyorder.errors import InputError, check_number
 from anyorder.evaluation.significance import MAX_SAMPLES, MIN_SAMPLES, SAMPLES
 from anyorder.files import check_plain_name
-from anyorder.models.translation import TranslationModel
 from anyorder.orders.storage import DEFAULT, find_order
-from anyorder.reproduce.autoregressive import RECORD, pair_weights
-from anyorder.reproduce.baseline_jobs import METHODS, BaselineDecodeJob, BaselineTrainJob
-from anyorder.reproduce.cells import CellJob, Job
-from anyorder.reproduce.evaluation_sets import DataFolders, EvaluationSet
-from anyorder.reproduce.jobs import DecodeJob, LearnJob, ModelFiles
-from anyorder.reproduce.settings import SETTINGS, Scale
+from anyorder.reproduce.autoregressive import METHODS, RECORD, BaselineDecoder, baseline_job
+from anyorder.reproduce.data_folders import DataFolders, SplitSet
+from anyorder.reproduce.jobs import DecodeJob, Job, RunJob
+from anyorder.reproduce.order_jobs import OrderDecoder, learn_job, model_label
+from anyorder.reproduce.settings import Scale, settings_of
 from anyorder.reproduce.tables import (
     BASELINE,
     TABLES,
@@ -32,14 +33,51 @@ from anyorder.reproduce.tables import (
     direction_title,
     find_table,
 )
-from anyorder.translator import Translator, load
 
-Learned = Literal["seeds", "model"]
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to reproduce a table."""
+
+    scale: Scale = "here"
+    """here: learn from the stores, in minutes. paper: get WMT and XLM from the hub and train as in the paper."""
+    learned: Literal["seeds", "model"] = "seeds"
+    """seeds: learn the orders. model: use the orders saved with the model, and learn nothing."""
+    seeds: int = 3
+    """Number of seeds to learn each order with."""
+    shared: bool = False
+    """Learn one order for all directions of a model that have a store, not one per direction."""
+    steps: int | None = None
+    """Training steps per learned order; overrides the default of the scale, which is lower for table3, table4 and
+    causes."""
+    baseline: float | None = None
+    """Minutes to train an autoregressive baseline, which adds rows (table1, table2)."""
+    baseline_weights: dict[str, float] = field(default_factory=dict)
+    """How often the baseline uses each pair of a corpus per epoch, by name, such as de-en/news; by default 1. Give it
+    the weights that the model was trained with."""
+    baseline_model: Path | None = None
+    """Use the autoregressive baseline in this folder instead of training one."""
+    datasets: dict[str, str] = field(default_factory=dict)
+    """At the paper's scale, data sets to use instead of WMT's, by language pair, such as zh-en."""
+    xlm: dict[str, str] = field(default_factory=dict)
+    """At the paper's scale, models to use instead of the hub's, by language pair."""
+    train_steps: int | None = None
+    """At the paper's scale, training steps of the masked translation model."""
+    sentences: int | None = None
+    """Use only the first N sentences of every test set."""
+    samples: int = SAMPLES
+    """Resamples of the significance tests."""
+    device: Device = "auto"
+    """Device to run on."""
+    batch_tokens: int | None = None
+    """Target tokens to decode per batch. On CUDA, rounding may change a few results."""
+    name: str | None = None
+    """Write NAME.md, NAME.tex and NAME.json, for example to keep the tables of several commands in one folder."""
 
 
 @dataclass(frozen=True)
-class Request:
-    """What to reproduce, and with what."""
+class Request(Options):
+    """What to reproduce, with what, and how."""
 
     table: str
     out: Path
@@ -56,34 +94,12 @@ class Request:
     """Rows of the table; by default all."""
     max_lengths: Sequence[int | None] = ()
     """Only the columns with these length limits, None for whole sets; by default all."""
-    scale: Scale = "here"
-    learned: Learned = "seeds"
-    """Learn orders with several seeds, or use those saved with the model."""
-    shared: bool = False
-    """Learn one order for all directions of a model that have a store, not one per direction."""
-    seeds: int = 3
-    steps: int | None = None
-    """Training steps per learned order; overrides the default of the scale."""
-    baseline: float | None = None
-    """Minutes to train an autoregressive baseline; None for no baseline."""
-    baseline_weights: Mapping[str, float] = field(default_factory=dict)
-    """How often the baseline uses each pair of a corpus per epoch, by name (STORE/CORPUS if there are several stores);
-    by default 1."""
-    baseline_model: Path | None = None
-    """The folder of a baseline that was trained before."""
-    sentences: int | None = None
-    """Use only the first N sentences of every test set."""
-    samples: int = SAMPLES
-    """Resamples of the significance tests."""
-    device: str = "auto"
-    batch_tokens: int | None = None
-    name: str | None = None
-    """Name of the files to write; by default that of the table."""
 
     def __post_init__(self) -> None:
         check_number("seeds", self.seeds, at_least=1, at_most=100)
         check_number("steps", self.steps, at_least=1)
         check_number("baseline", self.baseline, above=0)
+        check_number("train_steps", self.train_steps, at_least=1)
         check_number("sentences", self.sentences, at_least=1)
         check_number("samples", self.samples, at_least=MIN_SAMPLES, at_most=MAX_SAMPLES)
         check_number("batch_tokens", self.batch_tokens, at_least=1, at_most=1 << 24)
@@ -104,23 +120,29 @@ class Request:
 
 
 @dataclass(frozen=True)
-class PlannedSystem:
-    """A row, with one seed, on one test set."""
+class System:
+    """A row of a table, with one seed, on one test set."""
 
     row: str
     seed: int | None
+    """None if the system is not learned for the table."""
     learned: bool
-    job: CellJob
+    """Whether it is a learned order."""
+    job: DecodeJob
+
+    @property
+    def name(self) -> str:
+        return self.row if self.seed is None else f"{self.row}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
 class PlannedPart:
-    """A column of a table."""
+    """A part of a test set, with one length rule, and all that is compared on it."""
 
-    data: EvaluationSet
+    data: SplitSet
     part: Part
     rule: str
-    systems: list[PlannedSystem]
+    systems: list[System]
 
     @property
     def title(self) -> str:
@@ -129,20 +151,26 @@ class PlannedPart:
 
 @dataclass(frozen=True)
 class Plan:
-    """All jobs of a table; those that others depend on come first."""
+    """A table with what makes it up."""
 
+    request: Request
     table: Table
-    jobs: list[Job]
     parts: list[PlannedPart]
     heuristics: list[str]
     """The baseline rows for the p-values."""
     notes: list[str]
     """What is left out, and why."""
 
+    @property
+    def jobs(self) -> list[Job]:
+        """Each once, and after the one that it needs."""
+        decoding = [system.job for part in self.parts for system in part.systems]
+        return unique_jobs(job for one in decoding for job in (one.needs, one) if job is not None)
+
     def finished(self) -> "Plan":
         """The same plan without what is not done yet.
 
-        A learned row counts once all of its seeds are done, and a column once left-to-right is.
+        A learned row counts once all of its seeds are done, and a part once left-to-right is.
         """
         parts, missing = [], []
         for part in self.parts:
@@ -157,81 +185,60 @@ class Plan:
         if missing:
             notes.append(f"Not finished yet: {'; '.join(missing)}.")
             notes.append("Until then, p-values are corrected for the finished heuristic orders only.")
-        return replace(self, parts=parts, jobs=[job for job in self.jobs if job.done], notes=notes)
+        return replace(self, parts=parts, notes=notes)
 
 
-def make_plan(request: Request) -> Plan:
-    """The jobs of a table, done or not. Loads models and test sets."""
-    return make_plans([request])[0]
+def unique_jobs(jobs: Iterable[Job]) -> list[Job]:
+    """Several tables may need the same."""
+    return list({job.title: job for job in jobs}.values())
 
 
 def make_plans(requests: Sequence[Request]) -> list[Plan]:
-    """The jobs of several tables with the same models and data, which are loaded once."""
-    inputs = _Inputs(requests[0])
-    return [_Planner(request, inputs).plan() for request in requests]
+    """The plans of several tables with the same models and data, which are opened once."""
+    first = requests[0]
+    if not first.models:
+        raise InputError("is missing: name a model", "model")
+    device, data = resolve_device(first.device), DataFolders(first.data)
+    models = [_OpenModel(place, model_label(place), load(place, device=device)) for place in first.models]
+    return [_Planner(request, device, data, models).plan() for request in requests]
 
 
 @dataclass(frozen=True)
 class _OpenModel:
-    files: ModelFiles
+    place: str
     label: str
-    translator: Translator
+    decoder: Decoder
 
     @property
     def directions(self) -> list[str]:
-        return self.translator.model.config.directions
-
-
-class _Inputs:
-    """Models and data, opened once for all tables."""
-
-    def __init__(self, request: Request):
-        if not request.models:
-            raise InputError("is missing: name a model", "model")
-        self.device = resolve_device(request.device)
-        self.data = DataFolders(request.data)
-        files = [ModelFiles(place) for place in request.models]
-        self.models = [_OpenModel(one, one.label(), load(one.path, self.device)) for one in files]
-        self._sets: dict[tuple[str, str], EvaluationSet] = {}
-
-    def evaluation_set(self, direction: str, split: str, model: _OpenModel) -> EvaluationSet:
-        """A split, encoded for the model of this direction."""
-        key = direction, split
-        if key not in self._sets:
-            self._sets[key] = self.data.evaluation_set(direction, split, model.translator.model)
-        return self._sets[key]
+        return self.decoder.model.config.directions
 
 
 class _Planner:
-    def __init__(self, request: Request, inputs: _Inputs):
-        self.request = request
+    def __init__(self, request: Request, device: torch.device, data: DataFolders, models: Sequence[_OpenModel]):
+        self.request, self.device, self.data, self.models = request, device, data, models
         table = find_table(request.table)
         self.table = replace(table, parts=choose_parts(table, request.max_lengths))
-        self.rows = choose_rows(self.table, request.rows)
-        self.inputs = inputs
-        self.device, self.data, self.models = inputs.device, inputs.data, inputs.models
+        self.rows = choose_rows(table, request.rows)
         self.notes: dict[str, None] = {}
 
     def plan(self) -> Plan:
-        jobs: dict[str, Job] = {}
         parts: list[PlannedPart] = []
         for direction in self._directions():
             model = self._model(direction)
             sets = {
-                split: self.inputs.evaluation_set(direction, split, model).first(self.request.sentences)
+                split: self.data.split_set(model.decoder.with_task(direction), split, self.request.sentences)
                 for split in self._splits(direction)
             }
             for rule in self.request.rules or self.table.rules:
                 systems = {split: list(self._systems(model, data, rule)) for split, data in sets.items()}
-                for system in chain.from_iterable(systems.values()):
-                    jobs |= {job.title: job for job in (*system.job.needs, system.job)}
                 parts += [
                     PlannedPart(sets[part.split], part, rule, systems[part.split])
                     for part in self.table.parts
                     if part.split in sets
                 ]
-        heuristics = [row.name for row in self.rows if row.learned is None]
-        return Plan(self.table, list(jobs.values()), parts, heuristics, list(self.notes))
+        heuristics = [row.name for row in self.rows if not row.kind]
+        return Plan(self.request, self.table, parts, heuristics, list(self.notes))
 
     def _directions(self) -> list[str]:
         if self.request.directions:
@@ -243,14 +250,6 @@ class _Planner:
             raise InputError(f"{names}: translates none of {', '.join(self.table.directions)}", "model")
         return found
 
-    def _splits(self, direction: str) -> list[str]:
-        """The table's splits that have data; if none has, all of them, so that the first one raises the error."""
-        found = [split for split in self.table.splits if self.data.has(direction, split)]
-        for split in self.table.splits:
-            if found and split not in found:
-                self.notes[f"{direction_title(direction)}: there is no {split} set."] = None
-        return found or self.table.splits
-
     def _model(self, direction: str) -> _OpenModel:
         """The first model that translates a direction."""
         for model in self.models:
@@ -259,94 +258,87 @@ class _Planner:
         known = dict.fromkeys(name for model in self.models for name in model.directions)
         raise InputError(f"'{direction}': no model translates it (known: {', '.join(known)})", "direction")
 
-    def _systems(self, model: _OpenModel, data: EvaluationSet, rule: str) -> Iterator[PlannedSystem]:
+    def _splits(self, direction: str) -> list[str]:
+        """The table's splits that have data; if none has, all of them, so that the first one raises the error."""
+        splits = list(dict.fromkeys(part.split for part in self.table.parts))
+        found = [split for split in splits if self.data.has(direction, split)]
+        for split in splits:
+            if found and split not in found:
+                self._note(direction, f"there is no {split} set.")
+        return found or splits
+
+    def _note(self, direction: str, note: str) -> None:
+        self.notes[f"{direction_title(direction)}: {note}"] = None
+
+    def _systems(self, model: _OpenModel, data: SplitSet, rule: str) -> Iterator[System]:
         """Every row on one test set, learned ones once per seed."""
+        request = self.request
         limits = [part.max_length for part in self.table.parts if part.split == data.split]
         longest = None if None in limits else max(limit for limit in limits if limit is not None)
 
-        def decode(name: str, order: str | Path, kind: str = "", needs: tuple[Job, ...] = ()) -> DecodeJob:
-            of_cell = (self.request.out, model.label, data, rule, name, longest, needs)
-            return DecodeJob(*of_cell, model.translator, order, f"learned:{kind}", self.request.batch_tokens)
+        def decode(name: str, order: str | Path, kind: str = "", needs: RunJob | None = None) -> DecodeJob:
+            of_order = order, f"learned:{kind}", request.batch_tokens
+            decoder = OrderDecoder(model.decoder.with_task(data.direction), rule, *of_order)
+            return DecodeJob(request.out, model.label, data, rule, name, longest, decoder, needs)
 
         for row in self.rows:
-            if row.learned is None:
-                yield PlannedSystem(row.name, None, False, decode(row.name, row.name))
-            elif self.request.learned == "model":
+            if not row.kind:
+                yield System(row.name, None, False, decode(row.name, row.name))
+            elif request.learned == "model":
                 order = self._own_order(row, data.direction, model)
                 if order:
-                    yield PlannedSystem(row.name, None, True, decode(row.name, order))
+                    yield System(row.name, None, True, decode(row.name, order))
             else:
-                for seed in range(1, self.request.seeds + 1):
+                for seed in range(1, request.seeds + 1):
                     learn = self._learn_job(row, data.direction, model, seed)
-                    job = decode(f"{learn.name},seed={seed}", learn.order, row.learned.kind, (learn,))
-                    yield PlannedSystem(row.name, seed, True, job)
-        if self.table.takes_baseline and self._baseline is not None:
-            place, label, needs = self._baseline
-            for method in METHODS:
-                of_cell = (self.request.out, label, data, "own", method, longest, needs)
-                job_of_baseline = BaselineDecodeJob(*of_cell, place, model.translator.model, self.device)
-                yield PlannedSystem(f"autoregressive, {method}", None, False, job_of_baseline)
+                    name = f"{learn.folder.parent.name},seed={seed}"
+                    yield System(row.name, seed, True, decode(name, learn.result.parent, row.kind, learn))
+        if self.table.takes_baseline and (request.baseline or request.baseline_model):
+            place, label, training = self._baseline()
+            for method, beam in METHODS.items():
+                decoder = BaselineDecoder(place, model.decoder.model, data.direction, beam, self.device)
+                job = DecodeJob(request.out, label, data, "own", method, longest, decoder, training)
+                yield System(f"autoregressive, {method}", None, False, job)
 
     def _own_order(self, row: Row, direction: str, model: _OpenModel) -> str | None:
         """The name of the model's own order for a row; None, with a note, if it has none."""
-        assert row.learned is not None
-        name = row.learned.name
-        if name and has_order(name, model.translator.model, direction):
-            return "learned" if name == DEFAULT else f"learned:{name}"
-        self.notes[f"{direction_title(direction)}: the model has no order of its own for the row {row.name}."] = None
+        with suppress(InputError):
+            if row.saved and find_order(row.saved, model.decoder.model, direction):
+                return "learned" if row.saved == DEFAULT else f"learned:{row.saved}"
+        self._note(direction, f"the model has no order of its own for the row {row.name}.")
         return None
 
-    def _learn_job(self, row: Row, direction: str, model: _OpenModel, seed: int) -> LearnJob:
-        assert row.learned is not None
-        settings = SETTINGS[self.request.scale][row.learned.kind]
-        settings = settings.for_order(row.learned, seed, self.request.steps, self.device.type)
-        directions = self._learned_together(direction, model)
-        stores = dict.fromkeys(self.data.store(each, model.translator.model) for each in directions)
-        of_model = (self.request.out, model.files, model.label, directions)
-        return LearnJob(*of_model, row.learned.kind, settings, tuple(stores), self.device)
+    def _learn_job(self, row: Row, direction: str, model: _OpenModel, seed: int) -> RunJob:
+        request, directions = self.request, [direction]
+        if request.shared:
+            held = _directions_of(self.data.stores)
+            directions = [each for each in model.directions if each in held] or directions
+        settings = settings_of(row, request.scale, seed, request.steps, self.device.type)
+        stores = list(dict.fromkeys(self.data.store(each, model.decoder.model) for each in directions))
+        of_model = (request.out, model.place, model.label, directions)
+        return learn_job(*of_model, row.kind, settings, stores, self.device)
 
-    def _learned_together(self, direction: str, model: _OpenModel) -> tuple[str, ...]:
-        """The directions that share an order with this one."""
-        if not self.request.shared:
-            return (direction,)
-        held = _directions_of(self.data.stores)
-        return tuple(each for each in model.directions if each in held) or (direction,)
-
-    @cached_property
-    def _baseline(self) -> tuple[Path, str, tuple[Job, ...]] | None:
+    def _baseline(self) -> tuple[Path, str, RunJob | None]:
         """The folder of the baseline, its label, and the job that trains it, if any."""
         request = self.request
         if request.baseline_model is not None:
             if not (request.baseline_model / RECORD).exists():
                 raise InputError(f"{request.baseline_model}: is no baseline (it has no {RECORD})", "baseline_model")
-            return request.baseline_model, ModelFiles(str(request.baseline_model)).label(), ()
-        if request.baseline is None:
-            return None
+            return request.baseline_model, model_label(request.baseline_model), None
+        assert request.baseline is not None
         model = self.models[0]
-        vocabulary = model.translator.model.vocabulary.fingerprint
-        stores = [
-            store for store in self.data.stores if store.vocabulary.fingerprint == vocabulary and "train" in store
-        ]
+        vocabulary = model.decoder.model.vocabulary.fingerprint
+        stores = [one for one in self.data.stores if one.vocabulary.fingerprint == vocabulary and "train" in one]
         if not stores:
             raise InputError("needs a store with a train split, prepared with the model's vocabulary", "baseline")
-        missing = [direction for direction in self._directions() if direction not in _directions_of(stores)]
+        missing = [one for one in self._directions() if one not in _directions_of(stores)]
         if missing:
             raise InputError(f"no store with a train split holds {missing[0]}", "baseline")
-        pair_weights(stores, request.baseline_weights)  # an `InputError` now rather than when it is trained
-        of_model = (request.out, model.translator.model, model.label, stores)
-        job = BaselineTrainJob(*of_model, request.baseline, request.baseline_weights, self.device)
-        return job.place, f"{model.label}-autoregressive-{job.folder.name}", (job,)
+        weights, of_model = request.baseline_weights, (request.out, model.decoder.model, model.label)
+        job = baseline_job(*of_model, stores, request.baseline, weights, self.device)
+        return job.result.parent, f"{model.label}-autoregressive-{job.folder.name}", job
 
 
 def _directions_of(stores: Sequence[Store]) -> set[str]:
     """Every direction that one of the stores holds."""
     return {"-".join(pair) for store in stores for pair in permutations(store.languages, 2)}
-
-
-def has_order(name: str, model: TranslationModel, direction: str) -> bool:
-    """Whether a model has an order of that name for this direction."""
-    try:
-        find_order(name, model, direction)
-    except InputError:
-        return False
-    return True

@@ -9,7 +9,7 @@ from typing import Any
 from anyorder.files import atomic_file
 from anyorder.report.table_data import Cell, Column, TableData, count_text, p_value_cell
 from anyorder.report.table_export import format_tables
-from anyorder.reproduce.cells import Spent, write_whole_json
+from anyorder.reproduce.jobs import Cost, write_whole_json
 from anyorder.reproduce.paper import COST, SHARES, SOURCE
 from anyorder.reproduce.scores import PartScore, RowScore
 from anyorder.reproduce.tables import BASELINE, Table, direction_title
@@ -32,7 +32,7 @@ class Report:
     table: Table
     scale: str
     parts: list[PartScore]
-    spent: list[Spent]
+    costs: Sequence[Cost]
     notes: list[str] = field(default_factory=list)
     """What was left out, and why."""
 
@@ -54,15 +54,14 @@ class Report:
             "of several seeds the largest, and 1 where they disagree on the sign.",
             *dict.fromkeys(note for part in self.parts for note in part.notes),
             *self.notes,
-            f"Time: {cost_text(self.spent)}. The paper: {COST}.",
+            f"Time: {cost_text(self.costs)}. The paper: {COST}.",
         ]
 
     def as_json(self) -> dict[str, Any]:
         parts = []
         for part in self.parts:
             rows = [
-                {**asdict(row), "paper": self.table.paper.get((part.direction, *_place(part), row.row))}
-                for row in part.rows
+                {**asdict(row), "paper": self.table.paper_bleu(part.direction, part.part, row.row)} for row in part.rows
             ]
             parts.append({**asdict(part), "rows": rows})
         return {
@@ -72,8 +71,7 @@ class Report:
             "parts": parts,
             "notes": self.notes,
             "verdicts": {rule: _verdict(self._with_rule(rule)) for rule in self.rules},
-            "minutes": minutes_by_device(self.spent),
-            "elapsed_minutes": elapsed_by_device(self.spent),
+            "minutes": minutes_by_device(self.costs),
             "paper": {"source": SOURCE, "cost": COST},
         }
 
@@ -84,7 +82,7 @@ class Report:
     def _with_rule(self, rule: str) -> list[PartScore]:
         return [part for part in self.parts if part.rule == rule]
 
-    def write(self, out: Path, name: str) -> list[Path]:
+    def write(self, out: Path, name: str) -> None:
         """`NAME.md`, `NAME.tex` and `NAME.json`."""
         tables = self.tables()
         signatures = []
@@ -100,45 +98,23 @@ class Report:
             with atomic_file(out / f"{name}{suffix}") as stream:
                 stream.write(heading + format_tables(tables, Path(f"{name}{suffix}"), signatures))
         write_whole_json(out / f"{name}.json", self.as_json())
-        return [out / f"{name}{suffix}" for suffix in (*headings, ".json")]
 
 
-def minutes_by_device(spent: Sequence[Spent]) -> dict[str, dict[str, float]]:
+def minutes_by_device(costs: Sequence[Cost]) -> dict[str, dict[str, float]]:
     """Minutes by device and kind of work."""
     seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for one in spent:
-        seconds[one.device][one.kind] += one.seconds
+    for cost in costs:
+        seconds[cost.device][cost.kind] += cost.seconds
     return {device: {kind: round(of / 60, 2) for kind, of in kinds.items()} for device, kinds in seconds.items()}
 
 
-def elapsed_by_device(spent: Sequence[Spent]) -> dict[str, float]:
-    """Minutes in which each device was in use. Sessions whose end is not known count as if nothing ran beside them."""
-    elapsed: dict[str, float] = defaultdict(float)
-    busy_until: dict[str, float] = defaultdict(float)
-    for one in sorted(spent, key=lambda one: (one.ended or 0) - one.seconds):
-        seconds = one.seconds
-        if one.ended is not None:
-            seconds = max(0.0, one.ended - max(one.ended - one.seconds, busy_until[one.device]))
-            busy_until[one.device] = max(busy_until[one.device], one.ended)
-        elapsed[one.device] += seconds
-    return {device: round(seconds / 60, 2) for device, seconds in elapsed.items()}
-
-
-def cost_text(spent: Sequence[Spent]) -> str:
-    """Minutes by device, such as `12.3 minutes on CPU (learning 10.1, decoding 2.2)`."""
-    parts, elapsed = [], elapsed_by_device(spent)
-    for device, kinds in minutes_by_device(spent).items():
+def cost_text(costs: Sequence[Cost]) -> str:
+    """Minutes by device, such as `12.2 minutes on CPU (learning 10.1, decoding 2.1)`."""
+    parts = []
+    for device, kinds in minutes_by_device(costs).items():
         detail = ", ".join(f"{_VERBS[kind]} {minutes:.1f}" for kind, minutes in sorted(kinds.items(), reverse=True))
-        total = sum(kinds.values())
-        shared = (
-            f", by several processes within {elapsed[device]:.1f} minutes" if elapsed[device] < 0.95 * total else ""
-        )
-        parts.append(f"{total:.1f} minutes on {device} ({detail}){shared}")
+        parts.append(f"{sum(kinds.values()):.1f} minutes on {device} ({detail})")
     return "; ".join(parts) or "none"
-
-
-def _place(part: PartScore) -> tuple[str, int | None]:
-    return part.part.split, part.part.max_length
 
 
 def _summary(table: Table, rule: str, parts: Sequence[PartScore]) -> TableData:
@@ -152,7 +128,7 @@ def _summary(table: Table, rule: str, parts: Sequence[PartScore]) -> TableData:
         best = max(row.bleu for row in part.rows)
         for row in rows:
             cells[row].append(_bleu_cell(scores[row], best) if row in scores else _NONE)
-        paper = {row: table.paper.get((part.direction, *_place(part), row)) for row in rows}
+        paper = {row: table.paper_bleu(part.direction, part.part, row) for row in rows}
         if any(value is not None for value in paper.values()):
             names.append("paper")
             for row, value in paper.items():
@@ -169,7 +145,7 @@ def _details(table: Table, rule: str, direction: str, parts: Sequence[PartScore]
         scores = {row.row: row for row in part.rows}
         rows = [scores.get(name) for name in names]
         best = max(row.bleu for row in part.rows)
-        paper = [table.paper.get((direction, *_place(part), name)) for name in names]
+        paper = [table.paper_bleu(direction, part.part, name) for name in names]
         rival = part.best_heuristic.row
         columns = [Column("BLEU", [_bleu_cell(row, best) if row else _NONE for row in rows], part.part.text)]
         if any(value is not None for value in paper):

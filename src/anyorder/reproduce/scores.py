@@ -8,7 +8,6 @@ nothing about decoding.
 
 import hashlib
 import json
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,32 +16,16 @@ from typing import Any
 
 from anyorder import __version__, progress
 from anyorder.analysis.analyze import analyze
-from anyorder.evaluation.evaluate import evaluate
-from anyorder.files.locks import wait_for_lock
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.evaluation.evaluate import score_systems
 from anyorder.files.records import read_json
-from anyorder.reproduce.cells import CellFiles, plain_name, write_whole_json
-from anyorder.reproduce.evaluation_sets import EvaluationSet
-from anyorder.reproduce.sharing import lock_of
+from anyorder.reproduce.jobs import plain_name, write_whole_json
+from anyorder.reproduce.plan import PlannedPart
 from anyorder.reproduce.tables import BASELINE, Part
 
 SIGNIFICANT = 0.05
 ANALYSIS_SAMPLES = 200
-
-
-@dataclass(frozen=True)
-class System:
-    """One order with one seed, decoded."""
-
-    row: str
-    seed: int | None
-    """None if the system was not learned for the table."""
-    learned: bool
-    """Whether it is a learned order."""
-    cell: CellFiles
-
-    @property
-    def name(self) -> str:
-        return self.row if self.seed is None else f"{self.row}, seed {self.seed}"
+Trajectories = dict[str, list[Trajectory]]
 
 
 @dataclass(frozen=True)
@@ -102,49 +85,62 @@ class PartScore:
 
 
 def score_part(
-    results: Path,
-    data: EvaluationSet,
-    part: Part,
-    rule: str,
-    systems: Sequence[System],
-    against: Sequence[str],
-    metrics: Sequence[str],
-    samples: int,
+    results: Path, planned: PlannedPart, heuristics: Sequence[str], metrics: Sequence[str], samples: int
 ) -> PartScore:
-    """The scores of all systems on one part of a test set.
+    """The scores of all systems on one part of a test set. Everything must be decoded.
 
     Args:
         results: The folder of all results.
-        data: The test set.
-        part: Which of its sentences.
-        rule: The length rule that the systems were decoded with.
-        systems: The systems to compare.
-        against: The baseline rows for the p-values.
+        planned: The part and its systems.
+        heuristics: The baseline rows for the p-values, where the part has them.
         metrics: Metrics of the orders, as `analyze` calls them.
         samples: Resamples of the significance test.
     """
-    rows = data.within(part.max_length)
-    scored = _evaluate(results, data, part, rule, rows, systems, against, samples)
-    measured = _analyze(results, data, part, rule, rows, systems, metrics)
+    data, test_set = planned.data, planned.data.test_set
+    rows = test_set.within(planned.part.max_length)
+    names = {system.row for system in planned.systems}
+    against = [name for name in heuristics if name in names]
+    tagger = "auto" if any(metric.startswith("constituent") for metric in metrics) else "none"
+
+    def scores(systems: Trajectories) -> dict[str, Any]:
+        return score_systems(systems, test_set.metrics(rows), data.direction, against, samples=samples).as_json()
+
+    def shapes(systems: Trajectories) -> dict[str, Any]:
+        found = analyze(systems, tagger=tagger, samples=ANALYSIS_SAMPLES, null_samples=1).systems
+        return {one.name: {name: one.metrics[name].value for name in metrics if name in one.metrics} for one in found}
+
+    scored = _compute_once(results, planned, rows, "bleu", [*against, samples], scores)
+    measured = _compute_once(results, planned, rows, "orders", [tagger, *metrics], shapes) if metrics else {}
     by_name = {row["system"]: row for row in scored["rows"]}
     by_row: dict[str, list[dict[str, Any]]] = {}
-    for system in systems:
-        seed = {
-            "seed": system.seed,
-            "learned": system.learned,
-            **by_name[system.name],
-            "metrics": measured.get(system.name, {}),
-        }
-        by_row.setdefault(system.row, []).append(seed)
-    return PartScore(
-        data.direction,
-        part,
-        rule,
-        len(rows),
-        scored["signature"],
-        [_row_score(name, seeds, metrics) for name, seeds in by_row.items()],
-        scored["notes"],
-    )
+    for system in planned.systems:
+        measurements = {**by_name[system.name], "metrics": measured.get(system.name, {})}
+        by_row.setdefault(system.row, []).append({"seed": system.seed, "learned": system.learned, **measurements})
+    found = [_row_score(name, seeds, metrics) for name, seeds in by_row.items()]
+    of_part = (data.direction, planned.part, planned.rule, len(rows))
+    return PartScore(*of_part, scored["signature"], found, scored["notes"])
+
+
+def _compute_once(
+    results: Path,
+    planned: PlannedPart,
+    rows: Sequence[int],
+    kind: str,
+    settings: Sequence[object],
+    compute: Callable[[Trajectories], dict[str, Any]],
+) -> dict[str, Any]:
+    """What `compute` makes of these sentences. It is kept in a file, named by everything that determines it."""
+    data, limit = planned.data, planned.part.max_length or "all"
+    checksums = [(system.name, system.job.checksum()) for system in planned.systems]
+    decisive = json.dumps([__version__, data.fingerprint, limit, checksums, list(settings)])
+    digest = hashlib.sha256(decisive.encode()).hexdigest()[:12]
+    folder = results / "scores" / data.direction / f"{data.split}-{limit}" / plain_name(planned.rule)
+    file = folder / f"{kind}-{digest}.json"
+    if not file.exists():
+        found = {system.name: system.job.trajectories() for system in planned.systems}
+        with progress.bar(f"scoring {planned.title}"):
+            write_whole_json(file, compute({name: [by_row[row] for row in rows] for name, by_row in found.items()}))
+    return read_json(file)
 
 
 def combine_seeds(seeds: Sequence[Mapping[str, Any]], baseline: str) -> Compared | None:
@@ -172,83 +168,3 @@ def _row_score(name: str, seeds: list[dict[str, Any]], metrics: Sequence[str]) -
 
 def _spread(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
-
-
-def _evaluate(
-    results: Path,
-    data: EvaluationSet,
-    part: Part,
-    rule: str,
-    rows: Sequence[int],
-    systems: Sequence[System],
-    against: Sequence[str],
-    samples: int,
-) -> dict[str, Any]:
-    """`evaluate`, from disk if it was computed before."""
-    file = _cache_file(results, "bleu", data, part, rule, systems, [*against, samples])
-
-    def compute() -> dict[str, Any]:
-        trajectories = {system.name: system.cell.select(rows) for system in systems}
-        references = [data.references[row] for row in rows]
-        with progress.bar(f"scoring {data.direction} {part.text}, {rule}"):
-            return evaluate(trajectories, references, data.scorer(), against, samples=samples).as_json()
-
-    return _compute_once(results, file, compute)
-
-
-def _analyze(
-    results: Path,
-    data: EvaluationSet,
-    part: Part,
-    rule: str,
-    rows: Sequence[int],
-    systems: Sequence[System],
-    metrics: Sequence[str],
-) -> dict[str, dict[str, float | None]]:
-    """The metrics of each system's orders, from disk if they were computed before."""
-    if not metrics:
-        return {}
-    tagger = "auto" if any(metric.startswith("constituent") for metric in metrics) else "none"
-    file = _cache_file(results, "orders", data, part, rule, systems, [tagger, *metrics])
-
-    def compute() -> dict[str, Any]:
-        trajectories = {system.name: system.cell.select(rows) for system in systems}
-        with progress.bar(f"measuring {data.direction} {part.text}, {rule}"):
-            found = analyze(trajectories, tagger=tagger, samples=ANALYSIS_SAMPLES, null_samples=1)
-        return {
-            system.name: {name: _finite(system.metrics[name].value) for name in metrics if name in system.metrics}
-            for system in found.systems
-        }
-
-    return _compute_once(results, file, compute)
-
-
-def _compute_once(results: Path, file: Path, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The contents of a file, computed by the first process that needs it. Two tables may need the same file."""
-    if not file.exists():
-        with wait_for_lock(lock_of(results, file)):
-            if not file.exists():
-                write_whole_json(file, compute())
-    return read_json(file)
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _cache_file(
-    results: Path,
-    kind: str,
-    data: EvaluationSet,
-    part: Part,
-    rule: str,
-    systems: Sequence[System],
-    settings: Sequence[object],
-) -> Path:
-    """Named by everything that determines the scores."""
-    cells = [(system.name, system.cell.checksum) for system in systems]
-    limit = part.max_length or "all"
-    decisive = json.dumps([__version__, data.fingerprint, limit, cells, list(settings)])
-    digest = hashlib.sha256(decisive.encode()).hexdigest()[:12]
-    folder = results / "scores" / data.direction / f"{data.split}-{limit}" / plain_name(rule)
-    return folder / f"{kind}-{digest}.json"

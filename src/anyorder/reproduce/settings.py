@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from anyorder.learning.config import RLConfig
 from anyorder.orders.policy import PolicyConfig
-from anyorder.reproduce.tables import LearnedRow
+from anyorder.reproduce.tables import Row
 from anyorder.training.config import TrainConfig
-from anyorder.training.order_loss import RLConfig
 
 Scale = Literal["here", "paper"]
 
@@ -18,24 +18,24 @@ class LearningSettings:
     policy: PolicyConfig
     rl: RLConfig
     run: TrainConfig
-    ablation_steps: int | None = None
-    """Training steps of an ablation; None for as many as usual."""
-
-    def for_order(self, order: LearnedRow, seed: int, steps: int | None, device: str) -> "LearningSettings":
-        """The same settings with a table row's changes; `steps` overrides the settings' own if given."""
-        changes: dict[str, Any] = {}
-        if order.reward is not None:
-            changes["reward"] = order.reward
-        if order.entropy_coef is not None:
-            changes["entropy_coef"] = order.entropy_coef
-        run: dict[str, Any] = {"seed": seed, "device": device}
-        if steps is None and order.ablation:
-            steps = self.ablation_steps
-        if steps is not None:
-            run["steps"] = steps
-        return replace(self, rl=replace(self.rl, **changes), run=replace(self.run, **run))
 
 
+def settings_of(row: Row, scale: Scale, seed: int, steps: int | None, device: str) -> LearningSettings:
+    """How the order of a row is learned; `steps` overrides the scale's if given."""
+    settings = SETTINGS[scale][row.kind]
+    reward = settings.rl.reward if row.reward in (None, "bleu") else row.reward  # at the paper's scale, its code's BLEU
+    entropy_coef = settings.rl.entropy_coef if row.entropy_coef is None else row.entropy_coef
+    usual = ABLATION_STEPS if row.ablation and scale == "here" else settings.run.steps
+    place: Any = device
+    return replace(
+        settings,
+        rl=replace(settings.rl, reward=reward, entropy_coef=entropy_coef),
+        run=replace(settings.run, steps=steps or usual, seed=seed, device=place),
+    )
+
+
+ABLATION_STEPS = 300
+"""Steps `here` of a run that is only compared with its neighbors."""
 _SMALL: dict[str, Any] = {
     "weight_decay": 0.0,
     "ema": 0.98,
@@ -64,36 +64,37 @@ _HIDDEN = PolicyConfig(kind="hidden")
 # directions (`multi`) in short runs, of .0003, .001, .002 and .001, .0001.
 _A2C_HERE = LearningSettings(
     _HIDDEN,
-    RLConfig(
-        algorithm="a2c", reward="bleu", sentences=64, rollouts=8, num_minibatches=16, entropy_coef=0.0001,
-        validation_orders="",
-    ),
+    replace(_RLOO, algorithm="a2c", num_minibatches=16),
     TrainConfig(steps=1250, learning_rate=0.001, **_SMALL),
-    ablation_steps=300,
-)  # fmt: skip
+)
 _PPO_HERE = LearningSettings(
     _HIDDEN,
-    RLConfig(
-        algorithm="ppo", reward="edit-distance", sentences=64, rollouts=8, num_minibatches=4, entropy_coef=0.0,
-        validation_orders="",
-    ),
+    replace(_RLOO, algorithm="ppo", reward="edit-distance", entropy_coef=0.0),
     TrainConfig(steps=300, learning_rate=0.001, **_SMALL),
-)  # fmt: skip
-# The paper's appendix: Adam at a constant 1e-4, 4 GPUs with 32 sentences each, about 97,000 updates.
+)
+# As in recipes/paper: Adam at a constant 1e-4, 4 GPUs with 32 sentences each, about 97,000 updates.
 _PAPER_RUN = TrainConfig(
-    steps=97_000, learning_rate=0.0001, warmup=0, decay_from=1.0, weight_decay=0.0, max_grad_norm=0.0, ema=0.0,
+    steps=97_000, learning_rate=0.0001, warmup=0, decay_from=1.0, weight_decay=0.0, max_grad_norm=5.0, ema=0.0,
     validate_every=2000, save_every=1000,
 )  # fmt: skip
 _PAPER_RL = RLConfig(
-    algorithm="a2c", reward="bleu", rollouts=1, sentences=128, gamma=0.999, entropy_coef=0.001, validation_orders=""
+    algorithm="a2c",
+    reward="bleu-paper",
+    rollouts=1,
+    sentences=128,
+    gamma=0.999,
+    entropy_coef=0.001,
+    validation_orders="",
 )
-_A2C_PAPER = LearningSettings(_HIDDEN, _PAPER_RL, _PAPER_RUN)
-_PPO_PAPER = LearningSettings(
-    _HIDDEN, replace(_PAPER_RL, algorithm="ppo", reward="edit-distance", entropy_coef=0.0), _PAPER_RUN
-)
+_PPO_RL = replace(_PAPER_RL, algorithm="ppo", reward="edit-distance", entropy_coef=0.0)
+_OURS = {"features": _FEATURES, "confidence": _CONFIDENCE}
 
 SETTINGS: dict[Scale, dict[str, LearningSettings]] = {
-    "here": {"features": _FEATURES, "confidence": _CONFIDENCE, "hidden": _A2C_HERE, "ppo": _PPO_HERE},
-    "paper": {"features": _FEATURES, "confidence": _CONFIDENCE, "hidden": _A2C_PAPER, "ppo": _PPO_PAPER},
+    "here": {**_OURS, "hidden": _A2C_HERE, "ppo": _PPO_HERE},
+    "paper": {
+        **_OURS,
+        "hidden": LearningSettings(replace(_HIDDEN, dropout=0.1), _PAPER_RL, _PAPER_RUN),
+        "ppo": LearningSettings(replace(_HIDDEN, dropout=0.1), _PPO_RL, _PAPER_RUN),
+    },
 }
 """Settings by scale and kind of order."""

@@ -4,10 +4,10 @@ Knows nothing about models, files or results.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from anyorder.errors import InputError, unknown
-from anyorder.reproduce.paper import BLEU, LAMBDAS, LEARNED, LEARNED_2019, REWARDS, Key, ablation_name
+from anyorder.reproduce.paper import BLEU, LAMBDAS, LEARNED, LEARNED_2019, REWARDS, ablation_name
 
 SIX_DIRECTIONS = ("de-en", "en-de", "ro-en", "en-ro", "zh-en", "en-zh")
 RULES = ("table:4", "gold", "candidates:4")
@@ -18,24 +18,17 @@ BASELINE = "left-to-right"
 
 @dataclass(frozen=True)
 class Row:
-    """One order of a table."""
+    """One order of a table. What a learned one does not say comes from the scale's settings."""
 
     name: str
-    learned: "LearnedRow | None" = None
-    """How it is learned; None for a heuristic order, whose name is that of the row."""
-
-
-@dataclass(frozen=True)
-class LearnedRow:
-    """What defines a learned order besides model, data and seed. The rest comes from the scale's settings."""
-
-    kind: str
-    """One of the kinds that the settings of a scale describe: features, confidence, hidden or ppo."""
+    """A heuristic order is called like its row."""
+    kind: str = ""
+    """Of a learned order, as the settings of a scale call it: features, confidence, hidden or ppo."""
     reward: str | None = None
     """Overrides the kind's reward."""
     entropy_coef: float | None = None
     """Overrides the kind's entropy coefficient."""
-    name: str = ""
+    saved: str = ""
     """The name of the same order among those saved with a model."""
     ablation: bool = False
     """Whether it is only compared with its neighbors, for which a scale may choose shorter runs."""
@@ -68,112 +61,91 @@ class Table:
     """Metrics of the orders to show beside BLEU, as `analyze` calls them."""
     takes_baseline: bool = False
     """Whether it has rows for an autoregressive model."""
-    paper: dict[Key, float] = field(default_factory=dict)
-    """The paper's BLEU."""
 
-    @property
-    def splits(self) -> list[str]:
-        return list(dict.fromkeys(part.split for part in self.parts))
+    def paper_bleu(self, direction: str, part: Part, row: str) -> float | None:
+        """The paper's number, if it has one."""
+        return BLEU[self.name].get((direction, part.split, part.max_length, row))
 
 
 def _heuristics(*names: str) -> tuple[Row, ...]:
-    return tuple(Row(name) for name in names)
-
-
-_HIDDEN = Row(LEARNED, LearnedRow("hidden", name="hidden"))
-_PPO = Row(LEARNED_2019, LearnedRow("ppo", name="ppo"))
-_LEARNED = Row("learned", LearnedRow("features", name="default"))
-_CONFIDENCE = Row("learned:confidence", LearnedRow("confidence", name="confidence"))
-_PAPER_HEURISTICS = _heuristics("uniform", BASELINE, "easy-first", "least-to-most")
-_ALL_ROWS = (
-    *_PAPER_HEURISTICS,
-    *(_PPO, _HIDDEN),
-    *_heuristics("max-prob", "margin", "entropy"),
-    *(_LEARNED, _CONFIDENCE),
-)
-_TAU = "kendall left-to-right"
-_SHAPE = (_TAU, "label outer-to-inner", "nearly left-to-right share")
+    return tuple(map(Row, names))
 
 
 def _ablation(reward: str, entropy_coef: float) -> Row:
-    return Row(ablation_name(reward, entropy_coef), LearnedRow("hidden", reward, entropy_coef, ablation=True))
+    return Row(ablation_name(reward, entropy_coef), "hidden", reward, entropy_coef, ablation=True)
 
 
-TABLES: dict[str, Table] = {
-    table.name: table
-    for table in (
-        Table(
-            "table1",
-            "Table 1: whole dev and test sets",
-            _ALL_ROWS,
-            (Part("test"), Part("dev")),
-            SIX_DIRECTIONS,
-            takes_baseline=True,
-            paper=BLEU["table1"],
+_HIDDEN, _PPO = Row(LEARNED, "hidden", saved="hidden"), Row(LEARNED_2019, "ppo", saved="ppo")
+_OURS = (Row("learned", "features", saved="default"), Row("learned:confidence", "confidence", saved="confidence"))
+_ALL_ROWS = (
+    *_heuristics("uniform", BASELINE, "easy-first", "least-to-most"),
+    *(_PPO, _HIDDEN),
+    *_heuristics("max-prob", "margin", "entropy"),
+    *_OURS,
+)
+_TAU = "kendall left-to-right"
+_SHAPE = (_TAU, "label outer-to-inner", "nearly left-to-right share")
+_TABLES = (
+    Table(
+        "table1",
+        "Table 1: whole dev and test sets",
+        _ALL_ROWS,
+        (Part("test"), Part("dev")),
+        SIX_DIRECTIONS,
+        takes_baseline=True,
+    ),
+    Table(
+        "table2",
+        "Table 2: dev sentences of at most 20 and 30 subwords",
+        _ALL_ROWS,
+        (Part("dev", 20), Part("dev", 30)),
+        SIX_DIRECTIONS,
+        takes_baseline=True,
+    ),
+    Table(
+        "table3",
+        "Table 3: the weight of the entropy bonus",
+        (Row(BASELINE), *(_ablation("bleu", weight) for weight in LAMBDAS)),
+        (Part("dev", 30),),
+        ("de-en", "ro-en"),
+        metrics=(_TAU,),
+    ),
+    Table(
+        "table4",
+        "Table 4: BLEU and likelihood as reward",
+        (Row(BASELINE), *(_ablation(reward, weight) for reward in REWARDS for weight in LAMBDAS if weight)),
+        (Part("dev", 30),),
+        ("de-en",),
+    ),
+    Table(
+        "table5",
+        "Table 5: fixed outer-to-inner orders and learned ones",
+        (*_heuristics(BASELINE, *(f"outer-in:stride={stride}" for stride in (1, 2, 3))), _HIDDEN, *_OURS),
+        (Part("dev", 30), Part("dev")),
+        ("de-en", "en-de", "ro-en", "en-ro"),
+    ),
+    Table(
+        "causes",
+        "Causes: reward and entropy bonus",
+        (
+            Row(BASELINE),
+            *(_ablation(reward, weight) for reward in ("bleu", "edit-distance") for weight in (0.001, 0.0)),
         ),
-        Table(
-            "table2",
-            "Table 2: dev sentences of at most 20 and 30 subwords",
-            _ALL_ROWS,
-            (Part("dev", 20), Part("dev", 30)),
-            SIX_DIRECTIONS,
-            takes_baseline=True,
-            paper=BLEU["table2"],
-        ),
-        Table(
-            "table3",
-            "Table 3: the weight of the entropy bonus",
-            (*_heuristics(BASELINE), *(_ablation("bleu", weight) for weight in LAMBDAS)),
-            (Part("dev", 30),),
-            ("de-en", "ro-en"),
-            metrics=(_TAU,),
-            paper=BLEU["table3"],
-        ),
-        Table(
-            "table4",
-            "Table 4: BLEU and likelihood as reward",
-            (
-                *_heuristics(BASELINE),
-                *(_ablation(reward, weight) for reward in REWARDS for weight in LAMBDAS if weight),
-            ),
-            (Part("dev", 30),),
-            ("de-en",),
-            paper=BLEU["table4"],
-        ),
-        Table(
-            "table5",
-            "Table 5: fixed outer-to-inner orders and learned ones",
-            (
-                *_heuristics(BASELINE, "outer-in:stride=1", "outer-in:stride=2", "outer-in:stride=3"),
-                *(_HIDDEN, _LEARNED, _CONFIDENCE),
-            ),
-            (Part("dev", 30), Part("dev")),
-            ("de-en", "en-de", "ro-en", "en-ro"),
-            paper=BLEU["table5"],
-        ),
-        Table(
-            "causes",
-            "Causes: reward and entropy bonus",
-            (
-                *_heuristics(BASELINE),
-                *(_ablation(reward, weight) for reward in ("bleu", "edit-distance") for weight in (0.001, 0.0)),
-            ),
-            (Part("dev", 30), Part("dev")),
-            ("de-en",),
-            metrics=_SHAPE,
-            paper=BLEU["causes"],
-        ),
-        Table(
-            "analysis",
-            "Section 5: what the orders look like",
-            (*_heuristics(BASELINE, "easy-first", "margin"), _PPO, _HIDDEN, _LEARNED, _CONFIDENCE),
-            (Part("dev", 30), Part("dev")),
-            SIX_DIRECTIONS,
-            rules=("table:4",),
-            metrics=(*_SHAPE, "suffix last share", "constituent sentence share"),
-        ),
-    )
-}
+        (Part("dev", 30), Part("dev")),
+        ("de-en",),
+        metrics=_SHAPE,
+    ),
+    Table(
+        "analysis",
+        "Section 5: what the orders look like",
+        (*_heuristics(BASELINE, "easy-first", "margin"), _PPO, _HIDDEN, *_OURS),
+        (Part("dev", 30), Part("dev")),
+        SIX_DIRECTIONS,
+        rules=("table:4",),
+        metrics=(*_SHAPE, "suffix last share", "constituent sentence share"),
+    ),
+)
+TABLES = {table.name: table for table in _TABLES}
 
 
 def find_table(name: str) -> Table:

@@ -1,141 +1,148 @@
-"""Tasks with one right answer: a grid of cells, some given and some empty. Independent of models and tokenizers.
+"""What a model is asked to do. A task turns lines into canvases and filled canvases into trajectories.
 
-To add a task, write a small class in a file of your own::
+`Decoder` and everything above it know only this interface. To add a task that has one right answer per line, subclass
+`PuzzleTask` (`tasks/puzzles.py`); for anything else, subclass `Task` and register it::
 
-    @anyorder.register_task("my-puzzle")
-    class MyPuzzle(anyorder.PuzzleTask):
-        symbols, columns, rows = ("1", "2", "3"), 3, 3
-
-        def generate(self, count, seed): ...
-        def is_solved(self, puzzles, answers): ...
+    @anyorder.register_task("my-task")
+    class MyTask(anyorder.Task): ...
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from anyorder.errors import InputError, unknown
-from anyorder.registry import check_free
-
-EMPTY = 0
-"""An empty cell, to be filled. Other cells hold the number of their symbol, from 1."""
-BLANKS = "0."
-"""Characters that stand for an empty cell; `write` uses the first."""
-
-
-@dataclass(frozen=True)
-class Examples:
-    """N puzzles and their solutions."""
-
-    puzzles: np.ndarray
-    """(N, cells) int64: the number of a symbol, `EMPTY` where a cell is to be filled."""
-    solutions: np.ndarray
-    """(N, cells) int64"""
-
-    def __len__(self) -> int:
-        return len(self.puzzles)
-
-    def take(self, rows: np.ndarray) -> "Examples":
-        """Some of the examples, by index."""
-        return Examples(self.puzzles[rows], self.solutions[rows])
+from anyorder.data.line_problems import Problem, join_notes
+from anyorder.decoding.config import BoundDecoding, DecodingConfig
+from anyorder.decoding.state import Hypothesis
+from anyorder.decoding.trajectory import Trajectory, to_writes
+from anyorder.models.base import Canvas
+from anyorder.registry import register
 
 
-class PuzzleTask(ABC):
-    """What a puzzle looks like, how to get examples of it, and when an answer is right."""
-
-    name: str = "puzzle"
-    """As it was registered."""
-    symbols: ClassVar[Sequence[str]]
-    """What a cell may hold: one character each."""
-    columns: ClassVar[int]
-    """The width of the grid, for display."""
-    rows: ClassVar[int]
-    box: ClassVar[int] = 0
-    """Cells along the side of a box, for display; 0 if the grid has no boxes."""
-
-    @abstractmethod
-    def generate(self, count: int, seed: int) -> Examples:
-        """New puzzles that have exactly one solution; the same ones for the same seed."""
-
-    @abstractmethod
-    def is_solved(self, puzzles: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """(N,) bool: which answers keep given cells and break no rule. Both are (N, cells)."""
-
-    def augment(self, examples: Examples, random: np.random.Generator) -> Examples:
-        """Change examples at random into equally valid ones. Much cheaper than generating new ones."""
-        return examples
-
-    def problems(self, puzzles: np.ndarray) -> list[str]:
-        """What is wrong with each puzzle, such as `no solution`; empty if nothing is."""
-        return [""] * len(puzzles)
+class Example(Protocol):
+    """One line, read for a model."""
 
     @property
-    def cells(self) -> int:
-        return self.columns * self.rows
+    def text(self) -> str:
+        """The line as trajectories record it."""
 
     @property
-    def numbers(self) -> dict[str, int]:
-        """The number of each symbol."""
-        return {symbol: i for i, symbol in enumerate(self.symbols, start=1)}
-
-    def read(self, line: str) -> np.ndarray:
-        """(cells,) int64 from a line, one character per cell; an `InputError` says what is wrong."""
-        line = line.strip()
-        values = {**dict.fromkeys(BLANKS, EMPTY), **self.numbers}
-        unknown_symbols = [character for character in line if character not in values]
-        if len(line) != self.cells:
-            found = f"{len(line):,} character{'' if len(line) == 1 else 's'}"
-        elif unknown_symbols:
-            found = f"'{unknown_symbols[0]}'"
-        else:
-            return np.array([values[character] for character in line], np.int64)
-        symbols = f"{self.symbols[0]} to {self.symbols[-1]}, or {BLANKS[0]} for an empty cell"
-        raise InputError(f"{found}, expected the {self.cells} cells of {self.name}: {symbols}")
-
-    def write(self, cells: np.ndarray) -> str:
-        """A line that `read` reads."""
-        return "".join(BLANKS[0] if cell == EMPTY else self.symbols[cell - 1] for cell in cells)
-
-    def is_right(self, puzzles: np.ndarray, answers: np.ndarray, solutions: np.ndarray | None = None) -> np.ndarray:
-        """(N,) bool: which answers solve their puzzle, or equal the given solution. All are (N, cells)."""
-        solved = self.is_solved(puzzles, answers)
-        return solved if solutions is None else solved | (answers == solutions).all(1)
-
-    def score(self, puzzles: np.ndarray, answers: np.ndarray, solutions: np.ndarray) -> np.ndarray:
-        """(N,) float64: the fraction of empty cells filled correctly; 1 if there was nothing to fill."""
-        empty = puzzles == EMPTY
-        right = (empty & (answers == solutions)).sum(1)
-        return np.where(empty.any(1), right / np.maximum(empty.sum(1), 1), 1.0)
-
-    def show(self, cells: np.ndarray) -> str:
-        """The grid as text, row by row."""
-        line = self.write(cells)
-        return "\n".join(line[i : i + self.columns] for i in range(0, self.cells, self.columns))
+    def problems(self) -> tuple[Problem, ...]:
+        """Why it is not used as it is."""
 
 
-TASKS: dict[str, type[PuzzleTask]] = {}
-"""All tasks by name."""
-Registered = TypeVar("Registered", bound=type[PuzzleTask])
+class Task(ABC):
+    """What a model is asked to do.
+
+    The methods take the model, so that one task serves several models.
+    """
+
+    name: str = ""
+    """As users write it: a direction such as `de-en`, `infill`, `generate`, or the name it was registered under."""
+    unit: ClassVar[str] = "text"
+    """What is counted, in the singular."""
+
+    @property
+    def mode(self) -> str:
+        """What the model and learned orders call the task. All that fill masks are `infill` to them."""
+        return self.name
+
+    def check(self, model: Any) -> None:
+        """Raise an `InputError` if the model cannot do this."""
+        return
+
+    def model_for(self, model: Any) -> Any:
+        """The model as the engine is to use it, such as with end tokens allowed."""
+        return model
+
+    def complete(self, config: DecodingConfig, model: Any) -> DecodingConfig:
+        """The config with what the task or the model determines, such as the length rule."""
+        return config
+
+    @abstractmethod
+    def examples(
+        self, model: Any, lines: Sequence[str], references: Sequence[str] | None = None, is_gold: bool = False
+    ) -> list[Any]:
+        """Read lines of any content; what is wrong with a line is one of its `problems`.
+
+        Args:
+            model: The model that will decode them.
+            lines: Plain text.
+            references: One per line, if there are any.
+            is_gold: Whether the references determine the lengths of the targets.
+        """
+
+    @abstractmethod
+    def canvases(self, model: Any, examples: Sequence[Any], decoding: BoundDecoding) -> list[list[list[Canvas]]]:
+        """What to fill for each example: its parts, and for each part the canvases to try; the best one is kept.
+
+        Several canvases differ in length. A part without canvases has nothing to fill.
+        """
+
+    @abstractmethod
+    def trajectory(
+        self, model: Any, example: Any, parts: Sequence[Hypothesis | None], decoding: BoundDecoding
+    ) -> Trajectory:
+        """The record of an example, from the hypotheses of its parts; None where there was nothing to fill."""
+
+    def record(
+        self,
+        model: Any,
+        example: Any,
+        decoding: BoundDecoding,
+        hypothesis: Hypothesis,
+        filled: np.ndarray | slice = slice(None),
+        **fields: Any,
+    ) -> Trajectory:
+        """A trajectory with all that follows from the hypothesis and the settings.
+
+        filled: which positions were masked. fields: `text`, `tokens` and others, which may also replace what follows.
+        """
+        steps = hypothesis.steps[filled].tolist()
+        common = {
+            "source": example.text,
+            "steps": steps,
+            "logprobs": [round(float(value), 6) for value in hypothesis.logprobs[filled]],
+            "order": decoding.order_name,
+            "length": len(steps),
+            "signature": str(decoding.signature),
+            "model": model.name,
+            "task": self.name,
+            "writes": to_writes(hypothesis.writes, model.to_tokens),
+            "note": join_notes(example.problems),
+            "forwards": hypothesis.forwards,
+        }
+        return Trajectory(**{**common, **fields})
+
+    @abstractmethod
+    def canvas(self, model: Any, text: str, length: int | None = None, seed: int = 1) -> Canvas:
+        """A canvas to fill by hand (`decoding.stepper`); an `InputError` if the text does not fit.
+
+        length: of the target, for tasks that have one.
+        """
+
+
+NOTHING = Hypothesis(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
+"""The hypothesis where there was nothing to fill."""
+
+
+def canvas_key(seed: int, tokens: np.ndarray, length: int) -> int:
+    """A number for a canvas: whatever batch or process it comes in, it gets the same random order.
+
+    tokens: (N,) ids that identify it: those of the source, or else its own.
+    """
+    digest = hashlib.blake2b(tokens.astype("<i8").tobytes(), digest_size=8, key=f"{seed}/{length}".encode())
+    return int.from_bytes(digest.digest(), "little", signed=True)
+
+
+TASKS: dict[str, type[Task]] = {}
+"""The registered tasks by name."""
+Registered = TypeVar("Registered", bound=type[Task])
 
 
 def register_task(name: str) -> Callable[[Registered], Registered]:
     """Decorator: register the task under this name."""
-
-    def add(task: Registered) -> Registered:
-        check_free("a task", name, TASKS)
-        TASKS[name] = task
-        return task
-
-    return add
-
-
-def make_task(name: str) -> PuzzleTask:
-    """The task of that name."""
-    if name not in TASKS:
-        raise unknown("task", name, sorted(TASKS))
-    task = TASKS[name]()
-    task.name = name
-    return task
+    return register("a task", name, TASKS)

@@ -13,10 +13,10 @@ import torch
 from anyorder.errors import InputError, check_number
 from anyorder.files import atomic_folder, write_tensors
 from anyorder.files.records import read_record
-from anyorder.models.adapter import TransformersModel
-from anyorder.models.families import FAMILIES
-from anyorder.models.pretrained import import_transformers
-from anyorder.tasks.base import PuzzleTask
+from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.hf.families import FAMILIES
+from anyorder.models.hf.pretrained import import_transformers
+from anyorder.tasks.puzzles import PuzzleTask
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PAD, MASK, UNKNOWN = "[PAD]", "[MASK]", "[UNK]"
 SPECIAL = (PAD, MASK, UNKNOWN)
 """The first ids; the task's symbols follow."""
+MASK_ID, FIRST_SYMBOL = SPECIAL.index(MASK), len(SPECIAL)
 TASK_KEY = "anyorder_task"
 """The entry of config.json that names the task."""
 
@@ -50,16 +51,6 @@ class EncoderConfig:
         if self.hidden_size % self.num_heads:
             message = f"{self.num_heads}: does not divide the hidden size {self.hidden_size}"
             raise InputError(message, "num_heads", EncoderConfig)
-
-
-def mask_id() -> int:
-    """The token of a masked cell."""
-    return SPECIAL.index(MASK)
-
-
-def first_symbol() -> int:
-    """The token of the task's first symbol; the other symbols follow."""
-    return len(SPECIAL)
 
 
 def new_encoder(task: PuzzleTask, encoder: EncoderConfig, seed: int) -> "BertForMaskedLM":
@@ -98,7 +89,7 @@ def new_tokenizer(task: PuzzleTask) -> "PreTrainedTokenizerFast":
 
 def as_model(network: "nn.Module", task: PuzzleTask) -> TransformersModel:
     """Wrap the network for the engine and freeze it."""
-    return TransformersModel(network, new_tokenizer(task), FAMILIES["bert"], mask_id())
+    return TransformersModel(network, new_tokenizer(task), FAMILIES["bert"], MASK_ID)
 
 
 def save_encoder(model: "nn.Module", task: PuzzleTask, folder: Path) -> None:

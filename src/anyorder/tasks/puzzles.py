@@ -1,30 +1,205 @@
-"""Puzzles from lines of text. A line that is not a puzzle is skipped with a note and never stops the others."""
+"""Tasks with one right answer: a grid of cells, some given and some empty.
 
+To add one, write a small class in a file of your own::
+
+    @anyorder.register_task("my-puzzle")
+    class MyPuzzle(anyorder.PuzzleTask):
+        symbols, columns, rows = ("1", "2", "3"), 3, 3
+
+        def generate(self, count, seed): ...
+        def is_solved(self, puzzles, answers): ...
+"""
+
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
-from anyorder.data.lines import LineNote, Problem, refuse
+from anyorder.data.line_problems import Problem, refuse
+from anyorder.decoding.trajectory import INFILL
 from anyorder.errors import InputError
-from anyorder.tasks.base import EMPTY, PuzzleTask
+from anyorder.models.base import Canvas, Model
+from anyorder.models.hf.adapter import MASK, TransformersModel
+from anyorder.tasks.masked import Infill, MaskedText
+
+EMPTY = 0
+"""An empty cell, to be filled. Other cells hold the number of their symbol, from 1."""
+BLANKS = "0."
+"""Characters that stand for an empty cell, except those that are symbols of the task."""
 
 
 @dataclass(frozen=True)
-class PuzzleSet:
-    """The puzzles of a file that can be solved."""
+class Examples:
+    """N puzzles and their solutions."""
+
+    puzzles: np.ndarray
+    """(N, cells) int64: the number of a symbol, `EMPTY` where a cell is to be filled."""
+    solutions: np.ndarray
+    """(N, cells) int64"""
+
+    def __len__(self) -> int:
+        return len(self.puzzles)
+
+    def take(self, rows: np.ndarray) -> "Examples":
+        """Some of the examples, by index."""
+        return Examples(self.puzzles[rows], self.solutions[rows])
+
+
+class PuzzleTask(Infill):
+    """What a puzzle looks like, how to get examples of it, and when an answer is right.
+
+    To the model a puzzle is a text with a mask for every empty cell. Lines that are not puzzles are filled as texts.
+    """
+
+    name: str = "puzzle"
+    """As it was registered."""
+    unit = "puzzle"
+    symbols: ClassVar[Sequence[str]]
+    """What a cell may hold: one character each."""
+    columns: ClassVar[int]
+    """The width of the grid, for display."""
+    rows: ClassVar[int]
+    box: ClassVar[int] = 0
+    """Cells along the side of a box, for display; 0 if the grid has no boxes."""
+
+    @abstractmethod
+    def generate(self, count: int, seed: int) -> Examples:
+        """New puzzles that have exactly one solution; the same ones for the same seed."""
+
+    @abstractmethod
+    def is_solved(self, puzzles: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        """(N,) bool: which answers keep given cells and break no rule. Both are (N, cells)."""
+
+    def augment(self, examples: Examples, random: np.random.Generator) -> Examples:
+        """Change examples at random into equally valid ones. Much cheaper than generating new ones."""
+        return examples
+
+    def problems(self, puzzles: np.ndarray) -> list[str]:
+        """What is wrong with each puzzle, such as `no solution`; empty if nothing is."""
+        return [""] * len(puzzles)
+
+    @property
+    def cells(self) -> int:
+        return self.columns * self.rows
+
+    @property
+    def blanks(self) -> str:
+        """Characters that stand for an empty cell; `write` uses the first."""
+        return "".join(blank for blank in BLANKS if blank not in self.symbols)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The number of each symbol."""
+        return {symbol: i for i, symbol in enumerate(self.symbols, start=1)}
+
+    def read(self, line: str) -> np.ndarray:
+        """(cells,) int64 from a line, one character per cell; an `InputError` says what is wrong."""
+        line = line.strip()
+        values = {**dict.fromkeys(self.blanks, EMPTY), **self.numbers}
+        unknown_symbols = [character for character in line if character not in values]
+        if len(line) != self.cells:
+            found = f"{len(line):,} character{'' if len(line) == 1 else 's'}"
+        elif unknown_symbols:
+            found = f"'{unknown_symbols[0]}'"
+        else:
+            return np.array([values[character] for character in line], np.int64)
+        symbols = f"{self.symbols[0]} to {self.symbols[-1]}, or {self.blanks[0]} for an empty cell"
+        raise InputError(f"{found}, expected the {self.cells} cells of {self.name}: {symbols}")
+
+    def read_lines(self, lines: Sequence[str], side: str = "source") -> tuple[np.ndarray, list[Problem | None]]:
+        """(N, cells) one grid per line, all empty where a line is not a grid; and what is wrong with that line.
+
+        side: `source` for puzzles, `reference` for solutions.
+        """
+        grids = np.full((len(lines), self.cells), EMPTY, np.int64)
+        problems: list[Problem | None] = [None] * len(lines)
+        for i, line in enumerate(lines):
+            try:
+                grids[i] = self.read(line)
+            except InputError as error:
+                what = "puzzle" if side == "source" else "solution"
+                problems[i] = Problem(side, f"unreadable {what} ({error})", str(error))
+        return grids, problems
+
+    def write(self, cells: np.ndarray) -> str:
+        """A line that `read` reads."""
+        return "".join(self.blanks[0] if cell == EMPTY else self.symbols[cell - 1] for cell in cells)
+
+    def is_right(self, puzzles: np.ndarray, answers: np.ndarray, solutions: np.ndarray | None = None) -> np.ndarray:
+        """(N,) bool: which answers solve their puzzle, or equal the given solution. All are (N, cells)."""
+        solved = self.is_solved(puzzles, answers)
+        return solved if solutions is None else solved | (answers == solutions).all(1)
+
+    def score(self, puzzles: np.ndarray, answers: np.ndarray, solutions: np.ndarray) -> np.ndarray:
+        """(N,) float64: the fraction of empty cells filled correctly; 1 if there was nothing to fill."""
+        empty = puzzles == EMPTY
+        right = (empty & (answers == solutions)).sum(1)
+        return np.where(empty.any(1), right / np.maximum(empty.sum(1), 1), 1.0)
+
+    def masked_text(self, puzzle: np.ndarray) -> str:
+        """A puzzle, (cells,), as a text with a mask for every empty cell."""
+        return "".join(MASK if cell == EMPTY else self.symbols[cell - 1] for cell in puzzle)
+
+    def check(self, model: TransformersModel) -> None:
+        super().check(model)
+        CellTokens(model, self)
+
+    def examples(
+        self,
+        model: TransformersModel,
+        lines: Sequence[str],
+        references: Sequence[str] | None = None,
+        is_gold: bool = False,
+    ) -> list[MaskedText]:
+        puzzles, unreadable = self.read_lines(lines)
+        texts = [
+            line if problem else self.masked_text(puzzle)
+            for line, puzzle, problem in zip(lines, puzzles, unreadable, strict=True)
+        ]
+        return [
+            self._as_text(example) if problem else replace(example, text=line.strip(), task=self.name)
+            for example, line, problem in zip(super().examples(model, texts), lines, unreadable, strict=True)
+        ]
+
+    def _as_text(self, example: MaskedText) -> MaskedText:
+        """A line that is not a puzzle; if it cannot be filled either, its note says what a puzzle looks like."""
+        problems = example.problems
+        if not example.can_fill:
+            _, [unreadable] = self.read_lines([example.text.replace(MASK, self.blanks[0])])
+            problems = problems if unreadable is None else (*problems[:-1], unreadable)
+        return replace(example, task=INFILL, problems=problems)
+
+    def canvas(self, model: TransformersModel, text: str, length: int | None = None, seed: int = 1) -> Canvas:
+        try:
+            puzzle = self.read(text)
+        except InputError as error:
+            raise InputError(f"text: {error}") from None
+        if EMPTY not in puzzle:
+            raise InputError("text: has no empty cell")
+        return super().canvas(model, text, length, seed)
+
+    def show(self, cells: np.ndarray) -> str:
+        """The grid as text, row by row."""
+        line = self.write(cells)
+        return "\n".join(line[i : i + self.columns] for i in range(0, self.cells, self.columns))
+
+
+@dataclass(frozen=True)
+class PuzzleLines:
+    """N lines of puzzles, and of solutions if they were given. A line is left out if it has a problem."""
 
     puzzles: np.ndarray
     """(N, cells) int64, see `Examples`."""
     solutions: np.ndarray | None
-    """(N, cells) int64, if they were given."""
-    lines: list[int]
-    """(N,) line numbers, from 1."""
-    notes: list[LineNote]
-    """The lines that were skipped, and why."""
+    """(N, cells) int64"""
+    problems: list[Problem | None]
 
-    def __len__(self) -> int:
-        return len(self.puzzles)
+    @property
+    def usable(self) -> list[int]:
+        """The indices of the lines without a problem."""
+        return [i for i, problem in enumerate(self.problems) if problem is None]
 
 
 def read_puzzles(
@@ -33,68 +208,66 @@ def read_puzzles(
     solutions: Sequence[str] | None = None,
     names: Sequence[str] = ("puzzles", "solutions"),
     strict: bool = False,
-) -> PuzzleSet:
-    """Read one puzzle per line, and solutions.
+) -> PuzzleLines:
+    """Read puzzles to score, one per line, and solutions. A line that has no solution, or a wrong one, has a problem.
 
     Args:
         task: The task that they belong to.
         lines: One puzzle each.
         solutions: One solution each; without them, any answer that breaks no rule is right.
         names: What messages call the two, such as file names.
-        strict: Whether to raise an `InputError` instead of skipping a line.
+        strict: Whether to raise an `InputError` at the first problem.
     """
     if solutions is not None and len(solutions) != len(lines):
         raise InputError(f"{names[0]} has {len(lines):,} lines but {names[1]} has {len(solutions):,}")
-    problems: dict[int, Problem] = {}
-    puzzles = _read_puzzles(task, lines, problems)
-    answers = {} if solutions is None else _read_solutions(task, solutions, puzzles, problems)
-    if strict:
-        for i in sorted(problems):
-            refuse([problems[i]], i + 1, {"source": names[0], "reference": names[-1]})
-    kept = [i for i in puzzles if i not in problems]
-    if not kept:
-        raise InputError(f"{names[0]}: no line is a puzzle of {task.name} ({task.cells} characters)")
-    return PuzzleSet(
-        np.stack([puzzles[i] for i in kept]),
-        None if solutions is None else np.stack([answers[i] for i in kept]),
-        [i + 1 for i in kept],
-        [LineNote(i + 1, problems[i].note, scored=False) for i in sorted(problems)],
-    )
-
-
-def count_unsolvable(task: PuzzleTask, lines: Sequence[str]) -> int:
-    """How many of these puzzles cannot be solved."""
-    puzzles = np.array([task.read(line) for line in lines], np.int64).reshape(-1, task.cells)
-    return sum(map(bool, task.problems(puzzles)))
-
-
-def _read_puzzles(task: PuzzleTask, lines: Sequence[str], problems: dict[int, Problem]) -> dict[int, np.ndarray]:
-    """The puzzles that can be solved, by index; what is wrong with the others goes into `problems`."""
-    read: dict[int, np.ndarray] = {}
-    for i, line in enumerate(lines):
-        try:
-            read[i] = task.read(line)
-        except InputError as error:
-            problems[i] = Problem("source", f"unreadable puzzle ({error})", str(error))
-    for i, why in zip(read, task.problems(np.array([*read.values()], np.int64).reshape(-1, task.cells)), strict=True):
+    puzzles, problems = task.read_lines(lines)
+    readable = [i for i, problem in enumerate(problems) if problem is None]
+    for i, why in zip(readable, task.problems(puzzles[readable]), strict=True):
         if why:
             problems[i] = Problem("source", f"unsolvable puzzle ({why})", f"the puzzle has {why}")
-    return {i: puzzle for i, puzzle in read.items() if i not in problems}
-
-
-def _read_solutions(
-    task: PuzzleTask, lines: Sequence[str], puzzles: dict[int, np.ndarray], problems: dict[int, Problem]
-) -> dict[int, np.ndarray]:
-    """The solutions of these puzzles, by index; what is wrong with one goes into `problems`."""
-    read: dict[int, np.ndarray] = {}
-    for i, puzzle in puzzles.items():
-        try:
-            read[i] = task.read(lines[i])
-        except InputError as error:
-            problems[i] = Problem("reference", f"unreadable solution ({error})", str(error))
-            continue
-        if (read[i] == EMPTY).any():
-            problems[i] = Problem("reference", "unreadable solution (has empty cells)", "the solution has empty cells")
-        elif ((puzzle != EMPTY) & (puzzle != read[i])).any():
-            problems[i] = Problem("reference", "wrong solution (changes the puzzle)", "the solution changes the puzzle")
+    answers = None
+    if solutions is not None:
+        answers, wrong = task.read_lines(solutions, "reference")
+        for i, (puzzle, answer) in enumerate(zip(puzzles, answers, strict=True)):
+            problems[i] = problems[i] or wrong[i] or _wrong_solution(puzzle, answer)
+    read = PuzzleLines(puzzles, answers, problems)
+    for i, problem in enumerate(problems):
+        if strict and problem:
+            refuse([problem], i + 1, {"source": names[0], "reference": names[-1]})
+    if not read.usable:
+        raise InputError(f"{names[0]}: no line is a puzzle of {task.name} ({task.cells} characters)")
     return read
+
+
+def _wrong_solution(puzzle: np.ndarray, answer: np.ndarray) -> Problem | None:
+    """What is wrong with the solution of a puzzle, if anything."""
+    if (answer == EMPTY).any():
+        return Problem("reference", "unreadable solution (has empty cells)", "the solution has empty cells")
+    if ((puzzle != EMPTY) & (puzzle != answer)).any():
+        return Problem("reference", "wrong solution (changes the puzzle)", "the solution changes the puzzle")
+    return None
+
+
+class CellTokens:
+    """Which tokens of a model stand for the symbols of a task."""
+
+    def __init__(self, model: Model, task: PuzzleTask):
+        if task.cells > model.max_length:
+            raise InputError(f"{task.name} has {task.cells} cells, the model has room for {model.max_length}")
+        spelled = {token: i for i, token in reversed(list(enumerate(model.to_tokens(np.arange(model.vocab_size)))))}
+        missing = [symbol for symbol in task.symbols if symbol not in spelled]
+        if missing:
+            raise InputError(f"this model cannot solve {task.name}: it has no token for '{missing[0]}'")
+        self.task = task
+        self._ids = np.array([model.mask_token, *(spelled[symbol] for symbol in task.symbols)], np.int64)
+        """Ids by symbol number; the mask for an empty cell."""
+        self._numbers = np.full(model.vocab_size, EMPTY, np.int64)
+        self._numbers[self._ids[1:]] = np.arange(1, len(self._ids))
+
+    def tokens(self, puzzles: np.ndarray) -> np.ndarray:
+        """(N, cells) int64 ids of puzzles or solutions, masked where a cell is empty."""
+        return self._ids[puzzles]
+
+    def answers(self, tokens: np.ndarray) -> np.ndarray:
+        """(N, cells) symbol numbers; `EMPTY` where a token is not a symbol."""
+        return self._numbers[tokens]

@@ -4,7 +4,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from anyorder.tasks.base import EMPTY, Examples, PuzzleTask, register_task
+from anyorder.tasks.base import register_task
+from anyorder.tasks.puzzles import EMPTY, Examples, PuzzleTask
 from anyorder.tasks.sudoku_generator import apply_symmetries, generate
 from anyorder.tasks.sudoku_solver import is_valid, solve
 

@@ -5,7 +5,7 @@ Cells of random grids are emptied as long as the solution stays unique; symmetri
 
 import numpy as np
 
-from anyorder.tasks.base import EMPTY, Examples
+from anyorder.tasks.puzzles import EMPTY, Examples
 from anyorder.tasks.sudoku_solver import layout, solve
 
 FIRST_BLOCK = 16

@@ -17,9 +17,8 @@ MAX_BOARDS = 2000
 
 @dataclass(frozen=True)
 class Layout:
-    """Which cells belong together, for boxes of `box` x `box` cells."""
+    """Which cells belong together."""
 
-    box: int
     units: np.ndarray
     """(3 * size, size) cells of the rows, columns and boxes."""
     units_of: np.ndarray
@@ -28,7 +27,7 @@ class Layout:
     @property
     def size(self) -> int:
         """Digits, and cells per unit."""
-        return self.box**2
+        return self.units.shape[1]
 
     @property
     def cells(self) -> int:
@@ -42,7 +41,7 @@ def layout(box: int) -> Layout:
     boxes = grid.reshape(box, box, box, box).swapaxes(1, 2).reshape(size, size)
     units = np.concatenate([grid, grid.T, boxes])
     units_of = np.argsort(units.reshape(3, -1), axis=1) // size + size * np.arange(3)[:, None]
-    return Layout(box, units, units_of)
+    return Layout(units, units_of)
 
 
 @dataclass(frozen=True)
@@ -66,22 +65,12 @@ def solve(box: int, puzzles: np.ndarray, limit: int = 2, random: np.random.Gener
         limit: Stop after this many solutions per puzzle.
         random: Try the digits in random order; in ascending order if not given.
     """
-    return search(box, candidates_of(box, puzzles), limit, random)
-
-
-def candidates_of(box: int, puzzles: np.ndarray) -> np.ndarray:
-    """(cells, N) uint16 candidates: one for a given digit, all where a cell is empty."""
-    full = (1 << box * box) - 1
-    digits = np.ascontiguousarray(puzzles.T)
-    return np.where(digits > 0, 1 << np.maximum(digits - 1, 0), full).astype(np.uint16)
-
-
-def search(box: int, boards: np.ndarray, limit: int = 2, random: np.random.Generator | None = None) -> Solutions:
-    """`solve` on candidates, (cells, N) uint16."""
-    shape, total = layout(box), boards.shape[1]
+    shape, total = layout(box), len(puzzles)
     count, visited = np.zeros(total, np.int64), np.zeros(total, np.int64)
     first = np.zeros((total, shape.cells), np.int64)
-    work = [(boards, np.arange(total))]
+    full = np.uint16((1 << shape.size) - 1)
+    candidates = np.where(puzzles.T > 0, 1 << np.maximum(puzzles.T - 1, 0), full).astype(np.uint16)
+    work = [(np.ascontiguousarray(candidates), np.arange(total))]
     """Depth-first: the top entry is the last guess."""
     while work:
         board, owner = _pop(work, min(BATCH, 4 * total))

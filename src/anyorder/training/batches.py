@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from anyorder.data.packing import starts_of
+from anyorder.data.random_streams import random_for
 from anyorder.errors import InputError, unknown
 
 Batch = TypeVar("Batch")
@@ -88,12 +89,6 @@ def batch_boundaries(sizes: np.ndarray, max_tokens: int, max_rows: int) -> list[
     return boundaries
 
 
-def random_for(seed: int, purpose: str, number: int) -> np.random.Generator:
-    """A stream of random numbers for one batch or one epoch, independent of all others."""
-    key = np.array([seed, int.from_bytes(purpose.encode(), "little")], np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, number]))
-
-
 def shuffled(rows: np.ndarray, weights: np.ndarray | None, random: np.random.Generator) -> np.ndarray:
     """Rows in random order; a row with weight 2.3 appears twice, and a third time with probability 0.3."""
     if weights is not None:
@@ -157,38 +152,6 @@ MAX_REPEATS = 1000
 
 IGNORED = -100
 """The label of a position that is not predicted; `cross_entropy` ignores it."""
-
-
-def tail_lengths(real: int, size: int, longest: int) -> np.ndarray:
-    """Lengths of the segments that fill a row of `size` tokens after its `real` ones."""
-    return np.diff([*range(0, size - real, longest), size - real])
-
-
-def pad_predictions(positions: np.ndarray, labels: np.ndarray, size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Exactly `count` positions of a row of `size` tokens, ascending, and their labels.
-
-    Surplus positions are dropped from the end. Missing ones are made up with others whose label is ignored; these are
-    in real segments too, so no kernel sees undefined values.
-    """
-    label_at = np.full(size, IGNORED)
-    label_at[positions[:count]] = labels[:count]
-    others = np.flatnonzero(label_at == IGNORED)[: max(0, count - len(positions))]
-    padded = np.sort(np.concatenate([positions[:count], others]))
-    return padded, label_at[padded]
-
-
-def pad_to(array: np.ndarray, size: int, value: int) -> np.ndarray:
-    """The array padded with `value`, or truncated, to exactly this size."""
-    padded = np.full(size, value, array.dtype)
-    padded[: min(size, len(array))] = array[:size]
-    return padded
-
-
-def padded_cu_seqlens(lengths: np.ndarray, count: int) -> np.ndarray:
-    """(count + 1,) int32: where each segment starts, padded with empty segments to `count`."""
-    cu_seqlens = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=cu_seqlens[1:])
-    return pad_to(cu_seqlens, count + 1, int(cu_seqlens[-1]))
 
 
 def weights_by_corpus(corpora: Sequence[str], corpus: np.ndarray, weights: dict[str, float]) -> np.ndarray | None:

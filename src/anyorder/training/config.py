@@ -9,7 +9,8 @@ import torch
 
 from anyorder.device import resolve_device
 from anyorder.errors import MAX_SEED, InputError, check_number
-from anyorder.training.deepnorm import DeepNorm
+
+DeepNorm = Literal["auto", "yes", "no"]
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,18 @@ class TextTrainConfig(TrainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("batch_tokens", self.batch_tokens, at_least=16, at_most=1 << 24, config=type(self))
+
+
+@dataclass(frozen=True)
+class PuzzleTrainConfig(TrainConfig):
+    """How long and how fast to train, with batches measured in puzzles."""
+
+    batch_size: int | None = None
+    """Puzzles per batch; by default 1,024 on CUDA and 128 on the CPU."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("batch_size", self.batch_size, at_least=1, at_most=1 << 20, config=type(self))
 
 
 def choose_by_device(value: int | None, device: torch.device, cuda: int, cpu: int) -> int:

@@ -18,16 +18,25 @@ import torch
 from accelerate import Accelerator
 
 from anyorder import progress
-from anyorder.device import report_lost_process
+from anyorder.device import join_processes, report_lost_process
 from anyorder.errors import InputError
 from anyorder.training.batches import Cursor, Prefetcher
-from anyorder.training.checkpoint import STATE, RunState, checkpoints, describe_changes, load_latest, save_state
-from anyorder.training.clock import Clock
+from anyorder.training.clock import Clock, Meter
 from anyorder.training.config import TrainConfig
-from anyorder.training.meter import Meter
 from anyorder.training.objective import Objective
 from anyorder.training.optimizer import make_optimizer, rate_factor, set_rate, update_average
-from anyorder.training.run_folder import append_to_log, open_run_folder, truncate_log
+from anyorder.training.run_folder import (
+    STATE,
+    RunState,
+    append_to_log,
+    check_run_folder,
+    checkpoints,
+    describe_changes,
+    load_latest,
+    open_run_folder,
+    save_state,
+    truncate_log,
+)
 
 PRINT_SECONDS = 30
 """How often to print the latest log entry if there is no progress bar."""
@@ -51,6 +60,15 @@ class RunResult:
     step: int
     finished: bool
     """False if a signal stopped the run; it can be resumed."""
+
+
+def begin_run(run: TrainConfig, out: Path, resume: bool) -> torch.device:
+    """Check what can be checked before anything is loaded, and join the other processes; returns the device."""
+    run.check_length()
+    device = run.resolve_device()
+    check_run_folder(out, resume)
+    join_processes(device)
+    return device
 
 
 def run_training(objective: Objective[Any], run: TrainConfig, out: Path, resume: bool) -> RunResult:

@@ -3,7 +3,6 @@
 Knows nothing about how long to train.
 """
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -14,22 +13,12 @@ from anyorder.data.packing import pack
 from anyorder.data.store import Split, Store
 from anyorder.data.stores import Data, open_stores
 from anyorder.errors import InputError, check_number
-from anyorder.models.attention import FullAttention, QueryPositions, Segments
-from anyorder.models.transformer import TransformerConfig
-from anyorder.models.translation import TranslationModel
-from anyorder.training.batches import (
-    BatchRows,
-    Cursor,
-    iter_batches,
-    pad_predictions,
-    pad_to,
-    padded_cu_seqlens,
-    random_for,
-    shuffled,
-    tail_lengths,
-)
-from anyorder.training.deepnorm import DeepNorm, use_deepnorm
-from anyorder.training.objective import HostBatch, TextObjective
+from anyorder.models.native.attention import FullAttention, QueryPositions, Segments
+from anyorder.models.native.transformer import TransformerConfig
+from anyorder.models.native.translation_model import TranslationModel
+from anyorder.training.batches import BatchRows
+from anyorder.training.config import DeepNorm
+from anyorder.training.text_objective import HostBatch, TextObjective
 
 
 @dataclass(frozen=True)
@@ -67,7 +56,7 @@ class MLMLoss(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """The loss to minimize, and (1,) values to report."""
         lengths = lengths or {}
-        segments = Segments(batch["segment_cu_seqlens"], longest, lengths.get("segment"))
+        segments = Segments(batch["row_cu_seqlens"], longest, lengths.get("row"))
         predicted = Segments(batch["predicted_cu_seqlens"], longest, lengths.get("predicted"))
         at = QueryPositions(batch["predicted"], predicted)
         inputs = batch["tokens"], batch["positions"], batch["languages"]
@@ -93,45 +82,31 @@ class MLMObjective(TextObjective):
     ):
         stores = open_stores(data)
         splits = [text_split(store) for store in stores]
-        self.learner = model
+        sides = [(language, side) for split in splits for language, side in split.sides.items()]
+        self._languages = np.array([model.config.languages.index(language) for language, _ in sides])
+        self._sides = [side for _, side in sides]
+        self._side = np.repeat(np.arange(len(self._sides)), [len(side) for side in self._sides])
+        self._sentence = np.concatenate([np.arange(len(side)) for side in self._sides])
+        sizes = np.concatenate([side.lengths for side in self._sides]) + 2
+        # A quarter more than expected: the number varies, and surplus predictions are dropped.
+        max_predicted = max(1, int(batch_tokens * min(1.0, 1.25 * mlm.probability)))
+        super().__init__(model, sizes, None, batch_tokens, seed, fixed, max_predicted, deepnorm)
+        self._mlm = mlm
         self.module = MLMLoss(model)
         # The length predictor is not trained here, and distributed processes would wait forever for its gradients.
         model.length.requires_grad_(False)
         model.config = replace(model.config, predicts_length=False)
-        self.deepnorm = use_deepnorm(deepnorm, model.config.transformer.num_layers)
-        sides = [(language, side) for split in splits for language, side in split.sides.items()]
-        self._languages = [model.config.languages.index(language) for language, _ in sides]
-        self._sides = [side for _, side in sides]
-        self._side = np.repeat(np.arange(len(self._sides)), [len(side) for side in self._sides])
-        self._sentence = np.concatenate([np.arange(len(side)) for side in self._sides])
-        self._sizes = np.concatenate([side.lengths for side in self._sides]) + 2
-        self._longest = int(self._sizes.max())
         room = min(batch_tokens, model.config.transformer.max_positions)
         if self._longest > room:
             where = ", ".join(str(store.path) for store in stores)
             raise InputError(f"{where}: has sentences of {self._longest - 2} subwords, room is for {room - 2}")
         for store, split in zip(stores, splits, strict=True):
             store.check_ids(split, len(model.vocabulary))
-        self._max_sentences = int(1.25 * batch_tokens / self._sizes.mean()) + 10
-        self._mlm, self._batch_tokens, self._seed, self._fixed = mlm, batch_tokens, seed, fixed
-
-    def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[HostBatch, Cursor]]:
-        sentences = np.arange(len(self._sizes))
-
-        def epoch_rows(epoch: int) -> np.ndarray:
-            return shuffled(sentences, None, random_for(self._seed, "epoch", epoch))
-
-        sizes = self._sizes.__getitem__
-        for rows, behind in iter_batches(
-            cursor, epoch_rows, sizes, self._batch_tokens, self._max_sentences, self._seed, first, rank, world
-        ):
-            yield self._build(rows), behind
 
     def _build(self, batch: BatchRows) -> HostBatch:
         mlm, vocabulary, random = self._mlm, self.learner.vocabulary, batch.random
         side = self._side[batch.rows]
-        languages = np.array(self._languages)[side]
-        row = pack(self._sides, side, self._sentence[batch.rows], languages, vocabulary.eos)
+        row = pack(self._sides, side, self._sentence[batch.rows], self._languages[side], vocabulary.eos)
         inner = row.inner
         predicted = inner[random.random(len(inner)) < mlm.probability]
         if not len(predicted):  # a small batch; the loss needs something to predict
@@ -141,23 +116,8 @@ class MLMObjective(TextObjective):
         other = random.integers(vocabulary.first_word, len(vocabulary), len(predicted))
         replaced = np.where(chance < mlm.mask_replace_prob + mlm.random_replace_prob, other, labels)
         row.tokens[predicted] = np.where(chance < mlm.mask_replace_prob, vocabulary.mask, replaced)
-        real, count = len(row.tokens), len(predicted)
-        sizes, longest = row.sizes, self._longest
-        arrays = {"tokens": row.tokens, "positions": row.positions, "languages": row.languages}
-        segments = len(sizes)
-        if self._fixed:
-            size, segments = self._batch_tokens, self._max_sentences + self._batch_tokens // longest + 1
-            max_predicted = max(1, int(size * min(1.0, 1.25 * mlm.probability)))
-            predicted, labels = pad_predictions(predicted, labels, size, max_predicted)
-            sizes = np.concatenate([sizes, tail_lengths(real, size, longest)])
-            arrays = {name: pad_to(array, size, 0) for name, array in arrays.items()}
-        segment_of = np.repeat(np.arange(len(sizes)), sizes)
-        per_segment = np.bincount(segment_of[predicted], minlength=len(sizes))
-        arrays |= {"predicted": predicted, "labels": labels}
-        arrays["segment_cu_seqlens"] = padded_cu_seqlens(sizes, segments)
-        arrays["predicted_cu_seqlens"] = padded_cu_seqlens(per_segment, segments)
-        lengths = None if self._fixed else {"segment": sizes, "predicted": per_segment}
-        return HostBatch(arrays, longest, lengths, real, min(count, len(predicted)))
+        by_token = {"tokens": row.tokens, "positions": row.positions, "languages": row.languages}
+        return self._host_batch(by_token, predicted, labels, row.sizes)
 
     def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
         return {}

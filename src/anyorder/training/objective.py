@@ -1,19 +1,17 @@
 """Training objectives: an `Objective` provides batches, a loss and a validation. `loop.py` runs it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import torch
 from torch import nn
 
-from anyorder.models.attention import to_device
-from anyorder.models.translation import TranslationModel
+from anyorder.models.base import SavedModel
+from anyorder.orders import Order
 from anyorder.training.batches import Cursor
-from anyorder.training.deepnorm import branch_rates
+from anyorder.training.validation import Validation
 
 Batch = TypeVar("Batch")
 
@@ -38,6 +36,9 @@ class Objective(ABC, Generic[Batch]):
     compiles: bool = True
     """Whether the module's shapes are static on CUDA, so that compiling it pays off."""
 
+    validations: Mapping[str, Validation] = {}
+    """What it validates on, by task."""
+
     @abstractmethod
     def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[Batch, Cursor]]:
         """This process's batches, starting at number `first`, each with the cursor after it.
@@ -61,11 +62,17 @@ class Objective(ABC, Generic[Batch]):
         """
 
     def validation_passes(self, quick: bool = False) -> int:
-        """How many times the next validation decodes the dev split."""
-        return 1
+        """How many times the next validation decodes a test set."""
+        return max(1, len(self.validations))
+
+    def validation_order(self, average: nn.Module) -> tuple[Order, SavedModel]:
+        """The order and the model that are validated."""
+        raise NotImplementedError
 
     def estimate_pass_seconds(self, average: nn.Module) -> float:
         """Estimated time of one of these passes, measured in a fraction of that time."""
+        for validation in self.validations.values():
+            return validation.estimate_seconds(*self.validation_order(average))
         return 0.0
 
     def selection_metric(self, scores: dict[str, float]) -> float:
@@ -90,49 +97,3 @@ class Objective(ABC, Generic[Batch]):
         A run from before a setting existed is treated as if it had the default.
         """
         return {}
-
-
-@dataclass(frozen=True)
-class HostBatch:
-    """A batch of text, on the host."""
-
-    arrays: dict[str, np.ndarray]
-    """Arrays to move to the device."""
-    longest: int
-    """Upper bound on the segment lengths."""
-    lengths: dict[str, np.ndarray] | None
-    """Segment lengths by name, if attention needs them on the host."""
-    tokens: int
-    """Number of real tokens, without padding."""
-    predicted: int
-    """Number of predicted positions."""
-
-
-class TextObjective(Objective[HostBatch]):
-    """Training a model on text."""
-
-    learner: TranslationModel
-    deepnorm: bool = False
-    """Whether to train with DeepNorm; see `deepnorm.py`."""
-    unit = "tokens"
-    shown = ("loss",)
-    folder = "model"
-
-    def minibatches(self, batch: HostBatch, device: torch.device) -> list[dict[str, Any]]:
-        tensors = {name: to_device(array, device) for name, array in batch.arrays.items()}
-        return [{"batch": tensors, "longest": batch.longest, "lengths": batch.lengths}]
-
-    def cost(self, batch: HostBatch) -> tuple[int, float]:
-        return batch.tokens, training_flops(self.learner, batch.tokens, batch.predicted)
-
-    def rate_scales(self) -> dict[nn.Parameter, float]:
-        return branch_rates(self.learner.transformer) if self.deepnorm else {}
-
-    def save(self, average: nn.Module, out: Path) -> None:
-        assert isinstance(average, TranslationModel)
-        average.save_pretrained(out / self.folder)
-
-
-def training_flops(model: TranslationModel, tokens: int, predicted: int) -> float:
-    """Floating-point operations of one batch: the last layer and the output run only at predicted positions."""
-    return 6 * model.forward_flops(tokens, predicted, predicted)

@@ -1,15 +1,44 @@
-"""The folder of a run: who may write to it, and its log. Knows nothing about the contents of checkpoints."""
+"""A run on disk: its folder, its log, and checkpoints with everything needed to resume it.
+
+    log.jsonl
+    checkpoint-00001000/       written completely or not at all, and checked when read
+      state.json               step, cursor in the data, clock, best score
+      model.safetensors        weights · average.safetensors · optimizer.safetensors
+      checksums.json
+
+Random states are not saved: those of every batch and epoch follow from the seed. Knows nothing about objectives.
+"""
 
 import json
 import math
-from collections.abc import Iterator
+import re
+import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from anyorder.errors import InputError
-from anyorder.files import OLD, PARTIAL, atomic_file, cannot_write, check_writable, keep_folder, remove_leftovers
-from anyorder.files.records import Record, parse_json
+from anyorder.files import (
+    OLD,
+    PARTIAL,
+    atomic_file,
+    atomic_folder,
+    cannot_write,
+    check_writable,
+    keep_folder,
+    remove_leftovers,
+    verify,
+    write_json,
+    write_tensors,
+)
+from anyorder.files.records import Record, parse_json, read_record, read_tensors
 from anyorder.progress import is_main_process
+from anyorder.training.batches import Cursor
 
 LOG = "log.jsonl"
 RUN_FILES = (LOG, "checkpoint-*", f"*{PARTIAL}", f"*{OLD}", "anyorder")
@@ -71,8 +100,180 @@ def truncate_log(out: Path, step: int) -> None:
 
 
 def _entry_step(line: bytes, where: str) -> int:
+    return Record(where, parse_json(line, where)).integer("step")
+
+
+STATE = "state.json"
+
+
+@dataclass
+class RunState:
+    """The progress of a run."""
+
+    step: int = 0
+    cursor: Cursor = field(default_factory=Cursor)
+    seconds: float = 0.0
+    best: float | None = None
+    """The selection metric of the saved result; None if there is none yet."""
+    scores: dict[str, float] = field(default_factory=dict)
+    validated_step: int = -1
+    """The step of the last validation."""
+    stale: int = 0
+    """Validations since the best one."""
+    settings: dict[str, object] = field(default_factory=dict)
+    """Settings that may change when the run is resumed."""
+
+    @classmethod
+    def from_record(cls, record: Record) -> "RunState":
+        scores = record.record("scores")
+        return cls(
+            step=record.integer("step"),
+            cursor=Cursor(*(record.record("cursor").integer(name) for name in ("batch", "epoch", "offset"))),
+            seconds=record.number("seconds", at_least=0),
+            best=None if record.values.get("best") is None else record.number("best"),
+            scores={name: scores.number(name) for name in scores},
+            validated_step=record.integer("validated_step", at_least=-1),
+            stale=record.integer("stale"),
+            settings=record.record("settings").values,
+        )
+
+
+def save_state(
+    out: Path,
+    state: RunState,
+    model: nn.Module,
+    average: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    fingerprint: dict[str, object],
+) -> None:
+    """Write `out/checkpoint-STEP`, then remove older ones. A reader never sees an incomplete one."""
+    folder = out / f"checkpoint-{state.step:08d}"
+    with atomic_folder(folder) as partial:
+        write_tensors(partial / "model.safetensors", dict(model.state_dict()))
+        write_tensors(partial / "average.safetensors", dict(average.state_dict()))
+        write_tensors(partial / "optimizer.safetensors", _optimizer_tensors(model, optimizer))
+        scores = {name: score for name, score in state.scores.items() if math.isfinite(score)}
+        write_json(partial / STATE, {**asdict(state), "scores": scores, "fingerprint": fingerprint})
+    for old in checkpoints(out):
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def load_latest(
+    out: Path,
+    model: nn.Module,
+    average: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    fingerprint: dict[str, object],
+    defaults: Mapping[str, dict[str, object]] | None = None,
+) -> RunState | None:
+    """Load the newest checkpoint of a run into these objects; None if there is none yet.
+
+    defaults: By group of the fingerprint, the values of settings that the checkpoint does not have.
+    """
+    found = checkpoints(out)
+    if not found:
+        return None
+    folder = found[-1]
+    with _way_out(found):
+        state, saved_fingerprint = _read_state(folder)
+    saved_fingerprint = with_defaults(saved_fingerprint, defaults or {})
+    if changed := describe_changes(saved_fingerprint, fingerprint):
+        raise InputError(f"{folder}: cannot resume: {'; '.join(changed)}")
+    with _way_out(found):
+        _load_weights(model, folder / "model.safetensors")
+        _load_weights(average, folder / "average.safetensors")
+        _load_optimizer(model, optimizer, folder / "optimizer.safetensors")
+    return state
+
+
+def _read_state(folder: Path) -> tuple[RunState, dict[str, Any]]:
+    """The state in a checkpoint, and the fingerprint of its run."""
+    verify(folder, STATE, *(f"{name}.safetensors" for name in ("model", "average", "optimizer")))
+    record = read_record(folder / STATE)
+    if "checksums" in record:
+        raise InputError(f"{folder}: an older version wrote this checkpoint, so it cannot be resumed")
+    state = RunState.from_record(record)
+    if folder.name != f"checkpoint-{state.step:08d}":
+        raise record.error("step", f"{state.step}, but the folder is {folder.name}")
+    return state, record.record("fingerprint").values
+
+
+@contextmanager
+def _way_out(found: list[Path]) -> Iterator[None]:
+    """Adds advice to the error if the newest checkpoint cannot be read."""
     try:
-        text = line.decode()
-    except UnicodeDecodeError:
-        raise InputError(f"{where}: not UTF-8") from None
-    return Record(where, parse_json(text, where)).integer("step")
+        yield
+    except InputError as error:
+        way = f"continue from {found[-2].name}" if len(found) > 1 else "begin the run again"
+        raise InputError(f"{error}; remove {found[-1].name} to {way}") from None
+
+
+def with_defaults(saved: dict[str, Any], defaults: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Saved settings, in groups, with the defaults of those that did not exist when they were saved.
+
+    >>> with_defaults({"seed": 1, "rl": {"gamma": 0.9}}, {"rl": {"gamma": 1.0, "epochs": 4}})
+    {'seed': 1, 'rl': {'gamma': 0.9, 'epochs': 4}}
+    """
+    known = {group: settings for group, settings in defaults.items() if isinstance(saved.get(group), dict)}
+    return saved | {group: {**settings, **saved[group]} for group, settings in known.items()}
+
+
+def describe_changes(before: dict[str, Any], now: dict[str, Any], group: str = "") -> list[str]:
+    """The differences, in words. Settings that were not recorded are skipped.
+
+    >>> before, now = {"seed": 1, "rl": {"gamma": 0.9, "epochs": 4}}, {"seed": 1, "rl": {"gamma": 0.5, "epochs": 4}}
+    >>> describe_changes(before, now)
+    ['rl.gamma was 0.9, now it is 0.5']
+    """
+    changed = []
+    for key, value in now.items():
+        was = before.get(key, value)
+        if isinstance(was, dict) and isinstance(value, dict) and was.keys() == value.keys():
+            changed += describe_changes(was, value, f"{group}{key}.")
+        elif was != value:
+            changed.append(f"{group}{key} was {was}, now it is {value}")
+    return changed
+
+
+def checkpoints(out: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first."""
+    found = [path for path in out.glob("checkpoint-*") if _STEP.fullmatch(path.name) and path.is_dir()]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("checkpoint-")))
+
+
+_STEP = re.compile(r"checkpoint-[0-9]{8,}")
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+def _load_weights(module: nn.Module, file: Path) -> None:
+    module.load_state_dict(
+        read_tensors(file, {name: tuple(value.shape) for name, value in module.state_dict().items()})
+    )
+
+
+def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        for moment in _MOMENTS:
+            if parameter in optimizer.state:
+                tensors[f"{name}/{moment}"] = optimizer.state[parameter][moment]
+    return tensors
+
+
+def _load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> None:
+    tensors = read_tensors(file)
+    fused = any(group.get("fused") for group in optimizer.param_groups)
+    for name, parameter in model.named_parameters():
+        loaded = {moment: tensors.pop(f"{name}/{moment}") for moment in _MOMENTS if f"{name}/{moment}" in tensors}
+        if not loaded:  # it never had a gradient
+            continue
+        for moment in _MOMENTS:
+            shape = () if moment == "step" else tuple(parameter.shape)
+            if moment not in loaded or loaded[moment].dtype != torch.float32 or loaded[moment].shape != shape:
+                raise InputError(f"{file}: {name}/{moment} is not float32 of shape {shape}")
+        for moment in _MOMENTS if fused else _MOMENTS[1:]:
+            loaded[moment] = loaded[moment].to(parameter.device)
+        optimizer.state[parameter] = loaded
+    if tensors:
+        raise InputError(f"{file}: has unknown {min(tensors)}")

@@ -1,21 +1,37 @@
-"""Train a translation model: the library's function behind `anyorder train`. Knows nothing about flags."""
+"""Train a model: the library's functions behind `anyorder train`, `pretrain` and `train-task`. Knows no flags."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from anyorder.data.store import Split
 from anyorder.data.stores import Data, open_stores
-from anyorder.device import join_processes
-from anyorder.models.transformer import TransformerConfig
-from anyorder.training.config import TextTrainConfig, choose_by_device, split_directions
-from anyorder.training.loop import run_training
-from anyorder.training.run_folder import check_run_folder
-from anyorder.training.translation_objective import MaskingConfig, TranslationObjective, new_model
+from anyorder.errors import InputError
+from anyorder.models.native.transformer import TransformerConfig
+from anyorder.models.native.translation_model import ModelConfig, TranslationModel
+from anyorder.tasks import PuzzleTask, make_puzzle
+from anyorder.tasks.encoder import EncoderConfig, new_encoder
+from anyorder.training.config import (
+    DeepNorm,
+    PuzzleTrainConfig,
+    TextTrainConfig,
+    TrainConfig,
+    choose_by_device,
+    split_directions,
+)
+from anyorder.training.loop import begin_run, run_training
+from anyorder.training.mlm_objective import MLMConfig, MLMObjective, text_split
+from anyorder.training.objective import Objective
+from anyorder.training.optimizer import scale_branches, use_deepnorm
+from anyorder.training.puzzle_objective import FillConfig, FillObjective
+from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
 
 CUDA_BATCH_TOKENS, CPU_BATCH_TOKENS = 32_768, 2_048
+CUDA_BATCH, CPU_BATCH = 1024, 128
+"""Default number of puzzles per batch."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +71,7 @@ def train_model(
         resume: Continue the run in `out` from its last checkpoint, if there is one.
         directions: The directions to learn, such as `de-en`; by default all directions of the stores.
     """
-    out = Path(out)
-    run.check_length()
-    device = run.resolve_device()
-    check_run_folder(out, resume)
-    join_processes(device)
+    device = begin_run(run, Path(out), resume)
     stores = open_stores(data)
     model = new_model(stores, transformer, init, run.seed, run.deepnorm)
     batch_tokens = run.batch_tokens or max(default_batch_tokens(store.split("train"), device) for store in stores)
@@ -73,8 +85,97 @@ def train_model(
         directions=split_directions(directions),
         deepnorm=run.deepnorm,
     )
+    return _train(objective, run, Path(out), resume)
+
+
+def pretrain_model(
+    data: Data,
+    out: str | Path,
+    transformer: TransformerConfig = TransformerConfig(),  # noqa: B008 - frozen
+    mlm: MLMConfig = MLMConfig(),  # noqa: B008
+    run: TextTrainConfig = TextTrainConfig(),  # noqa: B008
+    init: str | Path | None = None,
+    resume: bool = False,
+) -> TrainResult:
+    """Train a masked language model, to initialize a translation model.
+
+    It learns from a store's monolingual text, or from both sides of its training pairs if it has none.
+
+    Args:
+        data: A prepared store, or several that share one vocabulary.
+        out: The folder of the run: model/, `checkpoint-*/` (to resume from), log.jsonl (curves).
+        transformer: Size of the model.
+        mlm: The objective.
+        run: How long and how fast to train.
+        init: A model to start from (a folder, a bundled name, a hub id).
+        resume: Continue the run in `out` from its last checkpoint, if there is one.
+    """
+    device = begin_run(run, Path(out), resume)
+    stores = open_stores(data)
+    model = new_model(stores, transformer, init, run.seed, run.deepnorm)
+    batch_tokens = run.batch_tokens or max(default_batch_tokens(text_split(store), device) for store in stores)
+    objective = MLMObjective(stores, model, mlm, batch_tokens, run.seed, device.type == "cuda", run.deepnorm)
+    return _train(objective, run, Path(out), resume)
+
+
+def train_task(
+    task: str | PuzzleTask,
+    out: str | Path,
+    encoder: EncoderConfig = EncoderConfig(),  # noqa: B008 - frozen
+    fill: FillConfig = FillConfig(),  # noqa: B008
+    run: PuzzleTrainConfig = PuzzleTrainConfig(),  # noqa: B008
+    resume: bool = False,
+) -> TrainResult:
+    """Train a masked model on generated puzzles of a task.
+
+    Args:
+        task: The kind of puzzle: `sudoku-4x4`, `sudoku-9x9`, or the name of a registered task.
+        out: The output folder: model/ (a Transformers model), `checkpoint-*/` (to resume from), log.jsonl.
+        encoder: Model size.
+        fill: Training and validation puzzles.
+        run: How long and how fast to train.
+        resume: Continue the run in `out` from its last checkpoint, if there is one.
+    """
+    task = make_puzzle(task)
+    device = begin_run(run, Path(out), resume)
+    model = new_encoder(task, encoder, run.seed)
+    batch_size = choose_by_device(run.batch_size, device, cuda=CUDA_BATCH, cpu=CPU_BATCH)
+    return _train(FillObjective(task, model, fill, batch_size, run.seed), run, Path(out), resume)
+
+
+def _train(objective: Objective[Any], run: TrainConfig, out: Path, resume: bool) -> TrainResult:
     result = run_training(objective, run, out, resume)
-    return TrainResult(out / "model", result.scores, result.step, result.finished)
+    return TrainResult(out / objective.folder, result.scores, result.step, result.finished)
+
+
+def new_model(
+    data: Data, transformer: TransformerConfig, init: str | Path | None, seed: int, deepnorm: DeepNorm = "auto"
+) -> TranslationModel:
+    """A new model for the languages of one or several stores, or `init`, which has its own `TransformerConfig`.
+
+    deepnorm: Whether to initialize a new model with DeepNorm; see `TextTrainConfig`.
+    """
+    stores = open_stores(data)
+    where = ", ".join(str(store.path) for store in stores)
+    if init is None:
+        torch.manual_seed(seed)
+        config = ModelConfig(transformer, len(stores.vocabulary), stores.languages, stores.text)
+        model = TranslationModel(config, stores.vocabulary)
+        if use_deepnorm(deepnorm, transformer.num_layers):
+            scale_branches(model.transformer)
+        return model
+    model = TranslationModel.from_pretrained(init)
+    if model.vocabulary.fingerprint != stores.vocabulary.fingerprint:
+        raise InputError(
+            f"wrong vocabulary: {where} has {stores.vocabulary.fingerprint}, "
+            f"{init} was trained with {model.vocabulary.fingerprint}; prepare the data with the tokenizer of {init}"
+        )
+    if not set(stores.languages) <= set(model.config.languages):
+        raise InputError(f"{init} knows {model.config.languages}, {where} holds {stores.languages}")
+    if transformer not in (TransformerConfig(), model.config.transformer):
+        raise InputError(f"cannot be set: {init} has its own, {model.config.transformer}", "transformer")
+    model.config = replace(model.config, predicts_length=True)
+    return model
 
 
 def default_batch_tokens(split: Split, device: torch.device) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from anyorder.data.packing import PackedBatch, pack
 from anyorder.data.stores import ParallelText, Stores
 from anyorder.errors import InputError, unknown
-from anyorder.models.translation import TranslationModel
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.training.batches import BatchRows, weights_by_corpus
 
 

@@ -1,32 +1,32 @@
-"""Validation: some sentences of a split, translated with gold lengths and scored. Knows nothing about objectives.
+"""Validation: a test set decoded in an order, one position per step, and scored by its task's main metric.
 
-Every direction is validated on its own store, with the BLEU that evaluations use for its target language.
-
-The split `selection` is only for this: a score that selects a checkpoint should not be reported as a result. If there
-is one, the dev split is not used.
+The split `selection` of a store is only for this: a score that selects a checkpoint should not be reported as a result.
+If there is one, the dev split is not used.
 """
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from anyorder.data.store import Store
 from anyorder.data.stores import Stores
+from anyorder.decoder import Decoder
 from anyorder.decoding.config import DecodingConfig
-from anyorder.decoding.sentence import Sentence
+from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError, unknown
-from anyorder.evaluation.bleu import corpus_bleu
-from anyorder.evaluation.scorers import MosesScorer, SacreBLEUScorer, Scorer, default_tokenizer
-from anyorder.models.translation import TranslationModel
+from anyorder.evaluation.metrics import Metric
+from anyorder.evaluation.puzzles import Solved
+from anyorder.evaluation.test_set import TestSet, stored_test_set
+from anyorder.models.base import SavedModel
+from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order
-from anyorder.translator import Translator
+from anyorder.tasks import PuzzleTask
 
 SAMPLE = 8
-"""Sentences to translate to estimate the time of a validation."""
-
-
+"""Examples to decode to estimate the time of a validation."""
 SPLITS = ("selection", "dev")
 """Where the sentences come from if no split is named: the first that the store has."""
 
@@ -56,98 +56,84 @@ class ValidationResult:
     """The validation result of an order."""
 
     score: float
-    """BLEU with `default_tokenizer` for translation, else accuracy in percent."""
+    """The task's main metric: BLEU with `default_tokenizer` for translation, else a percentage."""
     steps: list[np.ndarray]
-    """(length,) the step, from 1, at which each position was filled; one array per sentence."""
+    """(filled,) the step, from 1, at which each position was filled; one array per example."""
 
 
-def validation_sets(
-    stores: Stores, splits: Sequence[str], directions: Sequence[str], sentences: int, max_length: int, room: int
-) -> dict[str, "ValidationSet"]:
-    """For every direction whose store has a split to validate on, the sentences of that split.
+class Validation:
+    """Validates orders and models on a test set."""
+
+    def __init__(self, test_set: TestSet):
+        self._test_set = test_set
+        self._indices = test_set.within()
+
+    def evaluate(self, order: Order, model: SavedModel) -> ValidationResult:
+        """Decode the test set in this order. model: the one that it was read for, or a copy with other weights."""
+        trajectories = self._decode(order, model, self._indices)
+        score = self._test_set.value(trajectories, self._indices)
+        return ValidationResult(score, [np.array(trajectory.steps) for trajectory in trajectories])
+
+    def estimate_seconds(self, order: Order, model: SavedModel) -> float:
+        """About how long `evaluate` will take, from the time of a few examples."""
+        indices = self._indices
+        sample = indices[:: max(1, len(indices) // SAMPLE)][:SAMPLE]
+        start = time.monotonic()
+        self._decode(order, model, sample)
+        cost = self._test_set.sizes.astype(np.float64) ** 2  # as many forward passes as positions
+        return (time.monotonic() - start) * float(cost[indices].sum() / cost[sample].sum())
+
+    def _decode(self, order: Order, model: Any, indices: Sequence[int]) -> list[Trajectory]:
+        test_set = replace(self._test_set, decoder=Decoder(model, self._test_set.decoder.task))
+        return test_set.decode(DecodingConfig(order=order, schedule="one", length="gold"), indices)
+
+
+def stored_validations(
+    stores: Stores,
+    splits: Sequence[str],
+    directions: Sequence[str],
+    model: TranslationModel,
+    sentences: int,
+    max_length: int,
+) -> dict[str, Validation]:
+    """For every direction whose store has a split to validate on, the first sentences that are short enough.
 
     Args:
         stores: The stores that have the directions.
         splits: The split of each store.
         directions: The directions, such as `de-en`.
-        sentences: See `ValidationSet`.
-        max_length: See `ValidationSet`.
-        room: See `ValidationSet`.
-    """
-    by_store = {
-        number: ValidationSet(store, split, sentences, max_length, room)
-        for number, (store, split) in enumerate(zip(stores, splits, strict=True))
-        if split in store
-    }
-    store_of = stores.directions
-    sets = {direction: by_store[store_of[direction]] for direction in directions if store_of[direction] in by_store}
-    for direction, validation in sets.items():
-        validation.check(*direction.split("-"))
-    return sets
-
-
-class ValidationSet:
-    """The first sentences of a store's split that are short enough on both sides.
-
-    Args:
-        store: The store.
-        split: The name of its split.
+        model: The model to validate.
         sentences: Maximum number of sentences per direction.
         max_length: Maximum number of subwords on both sides; 0 for the model's maximum.
-        room: The model's maximum number of subwords.
     """
-
-    def __init__(self, store: Store, split: str, sentences: int, max_length: int, room: int):
-        self._path = store.path
-        self._split = store.split(split)
-        if not self._split.parallel:
-            raise InputError(f"{store.path}: the split '{split}' is not parallel")
-        self._sentences = sentences
-        self._max_length = min(max_length or room, room)
-
-    def rows(self, source: str, target: str) -> np.ndarray:
-        """(N,) indices of the sentences for this language pair."""
-        longer = np.maximum(*(self._split.sides[language].lengths for language in (source, target)))
-        return np.flatnonzero(longer <= self._max_length)[: self._sentences]
-
-    def check(self, source: str, target: str) -> None:
-        """Raise an `InputError` if there are no such sentences."""
-        if len(self.rows(source, target)) == 0:
+    max_length = min(max_length or model.max_length, model.max_length)
+    opened = {i: store.split(name) for i, (store, name) in enumerate(zip(stores, splits, strict=True)) if name in store}
+    validations = {}
+    for direction in directions:
+        number = stores.directions[direction]
+        if number not in opened:
+            continue
+        where, split = f"{stores[number].path}: ", opened[number]
+        if not split.parallel:
+            raise InputError(f"{where}the split '{split.name}' is not parallel")
+        longer = np.maximum(*(split.sides[language].lengths for language in direction.split("-")))
+        rows = np.flatnonzero(longer <= max_length)[:sentences]
+        if not len(rows):
             raise InputError(
-                f"{self._path}: no pair of the split '{self._split.name}' has at most {self._max_length} subwords "
-                "on both sides; raise validation_length"
+                f"{where}no pair of the split '{split.name}' has at most {max_length} subwords on both sides; "
+                "raise validation_length"
             )
-
-    def evaluate(self, model: TranslationModel, order: Order, direction: str) -> ValidationResult:
-        """Translate the sentences in this order, one position per step."""
-        return self._evaluate(model, order, direction, self.rows(*model.languages(direction)))
-
-    def estimate_seconds(self, model: TranslationModel, order: Order, direction: str) -> float:
-        """About how long `evaluate` will take, from the time of a few sentences."""
-        source, target = model.languages(direction)
-        rows = self.rows(source, target)
-        sample = rows[:: max(1, len(rows) // SAMPLE)][:SAMPLE]
-        start = time.monotonic()
-        self._evaluate(model, order, direction, sample)
-        lengths = self._split.sides[target].lengths.astype(np.float64)
-        return (time.monotonic() - start) * float((lengths[rows] ** 2).sum() / (lengths[sample] ** 2).sum())
-
-    def _evaluate(self, model: TranslationModel, order: Order, direction: str, rows: np.ndarray) -> ValidationResult:
-        source, target = (self._split.sides[language] for language in model.languages(direction))
-        words = model.vocabulary.words
-        sentences = (
-            Sentence(" ".join(words(source[i])), np.asarray(source[i], np.int64), int(target.lengths[i])) for i in rows
-        )
-        config = DecodingConfig(order=order, schedule="one", length="gold")
-        trajectories = list(Translator(model).decode(sentences, direction, config))
-        scorer, references = _references(model, direction, [target[i] for i in rows])
-        score = corpus_bleu(scorer.hypotheses(trajectories), references, scorer.metric())
-        return ValidationResult(score, [np.array(trajectory.steps) for trajectory in trajectories])
+        validations[direction] = Validation(stored_test_set(Decoder(model, direction), split, rows.tolist()))
+    return validations
 
 
-def _references(model: TranslationModel, direction: str, ids: Sequence[np.ndarray]) -> tuple[Scorer, list[str]]:
-    """The scorer for a direction, and the references as its metric expects them."""
-    tokenizer = default_tokenizer(model.languages(direction)[1])
-    if tokenizer != "moses":
-        return SacreBLEUScorer(tokenizer), [model.to_text(one, direction) for one in ids]
-    return MosesScorer(list), [" ".join(model.vocabulary.words(one)) for one in ids]
+def puzzle_validation(task: PuzzleTask, model: TransformersModel, count: int, seed: int) -> Validation:
+    """Generated puzzles; the score is the share of them solved entirely. seed: that of the run."""
+    puzzles = task.generate(count, 2 * seed + 1).puzzles  # those to learn from have the seed 2 * seed
+    decoder = Decoder(model, task)
+    examples = task.examples(model, [task.write(puzzle) for puzzle in puzzles])
+
+    def metrics(indices: Sequence[int]) -> list[Metric]:
+        return [Solved(task, puzzles[list(indices)])]
+
+    return Validation(TestSet(decoder, examples, np.full(count, task.cells), metrics))

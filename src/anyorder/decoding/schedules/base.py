@@ -14,7 +14,7 @@ from torch import Tensor
 
 from anyorder.errors import InputError
 from anyorder.orders.base import State
-from anyorder.registry import check_free, from_name, is_count, is_number, split_names, with_numbers
+from anyorder.registry import from_name, is_count, is_number, register, split_names, with_numbers
 
 
 class Schedule:
@@ -102,13 +102,7 @@ SCHEDULES: dict[str, type[Schedule]] = {}
 
 def register_schedule(name: str) -> Callable[[type[Schedule]], type[Schedule]]:
     """Class decorator: register the schedule under this name."""
-
-    def add(schedule: type[Schedule]) -> type[Schedule]:
-        check_free("a schedule", name, SCHEDULES)
-        SCHEDULES[name] = schedule
-        return schedule
-
-    return add
+    return register("a schedule", name, SCHEDULES)
 
 
 @dataclass

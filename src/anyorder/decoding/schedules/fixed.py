@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from anyorder.decoding.schedules.base import FixedSchedule, register_schedule
-from anyorder.orders.fixed import grid_levels
+from anyorder.orders.positional import grid_levels
 from anyorder.registry import check_count
 
 

@@ -16,7 +16,7 @@ const STEP_DELAY = 90; // milliseconds between steps while the order finishes
  * be chosen, and only a puzzle has a grid; both are null elsewhere.
  */
 export function composer(onChange, showError) {
-  let query = null; // {model, direction, text, reference}
+  let query = null; // {model, task, text, reference}
   let grid = null;
   let size = 0;
   let advice = NO_ADVICE;
@@ -126,7 +126,7 @@ export function composer(onChange, showError) {
 
   function stepQuery(fills) {
     const filled = fills.map(({ position, token }) => (token === null ? { position } : { position, token }));
-    return { ...query, length: query.direction && size, filled, order: advice || null, top_k: grid ? grid.symbols.length : undefined };
+    return { ...query, length: query.task && size, filled, order: advice || null, top_k: grid ? grid.symbols.length : undefined };
   }
 
   /** Requests the state with the wanted fills; a later call replaces an earlier one. True if this state is shown now. */
@@ -229,9 +229,9 @@ export function composer(onChange, showError) {
     node,
     /** Starts with all masks; the same sentence stays as it was. */
     start(next, targetSize, nextGrid, orders, longest) {
-      const isSame = query && !node.hidden && ["model", "direction", "text"].every((name) => query[name] === next[name]);
-      const { model, direction, text, reference } = next;
-      query = { model, direction, text, reference: reference || null };
+      const isSame = query && !node.hidden && ["model", "task", "text"].every((name) => query[name] === next[name]);
+      const { model, task, text, reference } = next;
+      query = { model, task, text, reference: reference || null };
       grid = nextGrid;
       sizeLabel.hidden = targetSize === null;
       const known = [...new Set([...orders, ...next.orders])];

@@ -27,7 +27,8 @@ const MEANING = {
   "frequency correlation": "Correlation of step and log word frequency",
 };
 
-// Labels have their own section, and right-to-left is left-to-right with the opposite sign. The table has both.
+// Labels have their own section, and right-to-left is left-to-right with the opposite sign. The table, which repeats all
+// metrics as numbers and is folded for that reason, has both.
 const ELSEWHERE = /^label |^(kendall|spearman) right-to-left$/;
 
 /** Draws into `element`; `dark` reverses the colors of the heat maps. */
@@ -144,7 +145,8 @@ function table(systems, names) {
     return el("tr", {}, el("th", { scope: "row" }, name), ...cells);
   });
   const view = el("table", { class: "figures" }, el("thead", {}, head), el("tbody", {}, ...rows));
-  return block("Table", "Value, 95 % bootstrap interval over sentences, and the same metric for random orders.", scrolling("Table", view));
+  const explanation = el("p", { class: "muted" }, "Value, 95 % bootstrap interval over sentences, and the same metric for random orders.");
+  return el("details", { class: "block" }, el("summary", {}, "All numbers as a table"), explanation, scrolling("Table", view));
 }
 
 function scrolling(label, content) {

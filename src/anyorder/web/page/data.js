@@ -75,6 +75,20 @@ export function corpus(data) {
   };
 }
 
+/** A label in words: it says which way an order leans, so `mostly` is put before it unless the order is exactly that. */
+export function labelText(label, steps) {
+  if (label === null || label === "other") return label;
+  const isSorted = (values) => values.every((step, i) => i === 0 || values[i - 1] <= step);
+  const later = (values) => values.map((step, i) => [Math.max(...values.slice(0, i + 1)), Math.max(...values.slice(i))].includes(step));
+  const isExact = {
+    "left-to-right": () => isSorted(steps),
+    "right-to-left": () => isSorted([...steps].reverse()),
+    "outer-to-inner": () => later(steps).every(Boolean),
+    "inner-to-outer": () => later(steps.map((step) => -step)).every(Boolean),
+  }[label];
+  return isExact?.() ? label : `mostly ${label}`;
+}
+
 /** How much the orders of a sentence disagree, from 0 to 1: (1 − mean Kendall τ) / 2 over pairs of the same length. */
 export function disagreement(all) {
   let sum = 0;

@@ -104,7 +104,7 @@ function explorer(server) {
     form.busy(true);
     results.setAttribute("aria-busy", "true");
     try {
-      const found = await request(form.route, { ...query, reference: query.reference || undefined }, signal);
+      const found = await request("api/decode", { ...query, reference: query.reference || undefined }, signal);
       runs = found.runs.map((run) => withGrid(onCanvas(run), cells));
     } catch (error) {
       if (!signal.aborted) showError(error.message);
@@ -115,8 +115,8 @@ function explorer(server) {
         results.removeAttribute("aria-busy");
       }
     }
-    const { model, direction, text } = query;
-    if (shownQuery?.model !== model || shownQuery.direction !== direction || shownQuery.text !== text) handRun = byHand = null;
+    const { model, task, text } = query;
+    if (shownQuery?.model !== model || shownQuery.task !== task || shownQuery.text !== text) handRun = byHand = null;
     shownQuery = query;
     grid.classList.toggle("grids", Boolean(cells));
     if (cells) grid.style.setProperty("--columns", cells.columns);
@@ -152,7 +152,7 @@ function explorer(server) {
   function withMetrics(run) {
     const mean = run.logprobs.reduce((sum, p) => sum + p, 0) / (run.length || 1); // null, a given token, adds nothing
     const last = Math.max(0, ...run.steps);
-    const metrics = [["log p", formatNumber(mean)], [shownQuery.direction ? "length" : "filled", String(run.length)]];
+    const metrics = [["log p", formatNumber(mean)], [shownQuery.task ? "length" : "filled", String(run.length)]];
     if (run.bleu != null) metrics.unshift(["BLEU", formatNumber(run.bleu, 1)]);
     if (last !== run.length) metrics.push(["steps", String(last)]);
     if (run.writes) metrics.push(["changed", String(changedCount(writesOf(run)))]);
@@ -173,9 +173,9 @@ function explorer(server) {
     const filled = order
       .filter((position) => run.steps[position] <= step)
       .map((position) => (inParallel || run.given?.[position] ? { position, token: run.tokens[position] } : { position }));
-    const { model, direction, text } = shownQuery;
+    const { model, task, text } = shownQuery;
     const adviser = run.advice === undefined ? run.order : run.advice;
-    const state = await fetchState({ model, direction, text, length: direction && run.length, filled, order: adviser });
+    const state = await fetchState({ model, task, text, length: task && run.length, filled, order: adviser });
     if (!state) return null;
     const { scores, position, policy } = state.next;
     if (view.step === step) view.showScores(scores, position);

@@ -6,11 +6,11 @@ import { check, choice, el, setOptions } from "./dom.js";
 import { examplesOf, isExample, maskedExamples } from "./examples.js";
 import { namedChoice } from "./named.js";
 
-// What the form says for each kind of model, where a query goes, and which orders are checked at the start, if the model has them.
+// What the form says for each kind of model, and which orders are checked at the start, if the model has them.
 const KINDS = {
-  translation: { route: "api/translate", verb: "Translate", busy: "Translating …", text: "Sentence", placeholder: "A sentence to translate", empty: "Type a sentence first.", read: "translated", reference: "Reference", hint: "Reference translation (optional): shows BLEU", example: "Example", orders: ["learned", "max-prob", "left-to-right", "outer-in"] },
-  infill: { route: "api/infill", verb: "Fill in", busy: "Filling in …", text: "Text", placeholder: "A text with [MASK] for every token to fill in", empty: "Type a text with [MASK] first.", read: "read", example: "Example", orders: ["learned", "margin", "left-to-right", "uniform"] },
-  puzzle: { route: "api/solve", verb: "Solve", busy: "Solving …", text: "Puzzle", placeholder: "A puzzle: a character a cell, 0 where it is empty", empty: "Type a puzzle first.", read: "read", reference: "Solution", hint: "Solution (optional): shows which cells are wrong", example: "Another puzzle", orders: ["learned", "margin", "uniform", "left-to-right"], count: 3 },
+  translation: { verb: "Translate", busy: "Translating …", text: "Sentence", placeholder: "A sentence to translate", empty: "Type a sentence first.", read: "translated", reference: "Reference", hint: "Reference translation (optional): shows BLEU", example: "Example", orders: ["learned", "max-prob", "left-to-right", "outer-in"] },
+  infill: { verb: "Fill in", busy: "Filling in …", text: "Text", placeholder: "A text with [MASK] for every token to fill in", empty: "Type a text with [MASK] first.", read: "read", example: "Example", orders: ["learned", "margin", "left-to-right", "uniform"] },
+  puzzle: { verb: "Solve", busy: "Solving …", text: "Puzzle", placeholder: "A puzzle: a character a cell, 0 where it is empty", empty: "Type a puzzle first.", read: "read", reference: "Solution", hint: "Solution (optional): shows which cells are wrong", example: "Another puzzle", orders: ["learned", "margin", "uniform", "left-to-right"], count: 3 },
 };
 const MASK = "[MASK]";
 const STRIDED = "outer-in"; // the order with a stride option
@@ -19,15 +19,15 @@ const NUMBER = "number";
 
 /**
  * `server` is the response of /api/models; `onSubmit()` is called when the reader wants a result, `showError(line)` if an
- * example cannot be had. Returns `{node, query(), problem(), check(), restore(query), showExample(), busy(on), route, kind,
- * grid, orders, longest}`; a query is {model, direction, text, reference, length, schedule, revision, orders}, undefined where
+ * example cannot be had. Returns `{node, query(), problem(), check(), restore(query), showExample(), busy(on), kind, grid,
+ * orders, longest}`; a query is {model, task, text, reference, length, schedule, revision, orders}, undefined where
  * the kind of model has no such field.
  */
 export function queryForm(server, onSubmit, showError) {
   const { models, characters, most_orders: mostOrders } = server;
   let info = models[0];
   let words = KINDS[info.kind];
-  let direction = info.directions[0];
+  let task = Object.keys(info.orders)[0]; // such as a direction
   let checked = []; // names of orders
   let stride = 1;
   let usualSchedule = ""; // the one that the revision was published with
@@ -66,24 +66,25 @@ export function queryForm(server, onSubmit, showError) {
     onSubmit();
   });
   const selectOf = (label) => label.querySelector("select");
-  setModel(info.name, direction);
+  setModel(info.name, task);
   updateCounter();
 
   /** The reader chose a model. One of another kind, or for other puzzles, starts with an example of its own. */
   async function chooseModel(name) {
     const before = info;
-    setModel(name, direction);
+    setModel(name, task);
     const fits = info.kind === before.kind && info.grid?.columns === before.grid?.columns;
     if (!fits && (await showExample(0))) onSubmit();
   }
 
-  /** Switches the model or the direction; orders that the new one has too stay checked if it is of the same kind. */
-  function setModel(name, wantedDirection) {
-    const [oldDirection, oldKind] = [direction, info.kind];
+  /** Switches the model or the task; orders that the new one has too stay checked if it is of the same kind. */
+  function setModel(name, wantedTask) {
+    const [oldTask, oldKind] = [task, info.kind];
     info = models.find((other) => other.name === name) ?? info;
     if (info.kind !== oldKind) checked = [];
     setKind();
-    direction = info.directions.includes(wantedDirection) ? wantedDirection : info.directions[0];
+    const tasks = Object.keys(info.orders);
+    task = tasks.includes(wantedTask) ? wantedTask : tasks[0];
     const available = availableOrders();
     const learned = available.filter((order) => order.startsWith("learned"));
     const hadLearned = checked.some((order) => order.startsWith("learned"));
@@ -91,14 +92,14 @@ export function queryForm(server, onSubmit, showError) {
     if (hadLearned && learned.length && !checked.some((order) => learned.includes(order))) checked.unshift(learned[0]);
     if (!checked.length) checked = defaultOrders(available, learned);
     setOptions(selectOf(model), models.map((other) => [other.name, other.name]), info.name);
-    setOptions(selectOf(directionChoice), info.directions.map((other) => [other, other.replace("-", " → ")]), direction);
+    setOptions(selectOf(directionChoice), tasks.map((other) => [other, other.replace("-", " → ")]), task);
     setOptions(selectOf(length), [...info.lengths.map((rule) => [rule, rule]), [NUMBER, "a number"]], selectOf(length).value);
     size.max = String(info.longest);
     schedule.offer(info.schedules);
     revision.offer(info.revisions);
     usualSchedule = usualOf(revision.value);
     draw();
-    if (info.kind === oldKind && direction !== oldDirection && isExample(text.value)) showExample();
+    if (info.kind === oldKind && task !== oldTask && isExample(text.value)) showExample();
   }
 
   /** Shows what this kind of model has, by the names that it has there. */
@@ -142,7 +143,7 @@ export function queryForm(server, onSubmit, showError) {
   }
 
   function availableOrders() {
-    return info.orders_of?.[direction] ?? info.orders;
+    return info.orders[task];
   }
 
   /** The name with its option. */
@@ -227,7 +228,7 @@ export function queryForm(server, onSubmit, showError) {
   /** Puts an example into the form; false if there is none. */
   async function showExample(number = exampleNumber) {
     if (info.kind === "puzzle") return showPuzzle();
-    const examples = info.kind === "infill" ? maskedExamples() : examplesOf(direction);
+    const examples = info.kind === "infill" ? maskedExamples() : examplesOf(task);
     if (!examples.length) return false;
     exampleNumber = number % examples.length;
     setTexts(examples[exampleNumber]);
@@ -263,7 +264,7 @@ export function queryForm(server, onSubmit, showError) {
       const translates = info.kind === "translation";
       return {
         model: info.name,
-        direction: translates ? direction : undefined,
+        task: translates ? task : undefined,
         text: text.value.replace(/\s+/g, " ").trim(),
         reference: words.reference && reference.value.replace(/\s+/g, " ").trim(),
         length: translates ? (rule === NUMBER ? Math.round(Number(size.value)) || 0 : rule) : undefined,
@@ -290,9 +291,9 @@ export function queryForm(server, onSubmit, showError) {
       const linkedStride = query.orders.map((order) => /^outer-in:stride=([1-9]\d?)$/.exec(order)).find(Boolean);
       stride = linkedStride && Number(linkedStride[1]) <= MAX_STRIDE && !query.orders.includes(STRIDED) ? Number(linkedStride[1]) : 1;
       text.value = "";
-      setModel(query.model, query.direction);
+      setModel(query.model, query.task);
       checked = query.orders;
-      setModel(info.name, direction); // unknown orders are dropped
+      setModel(info.name, task); // unknown orders are dropped
       text.value = query.text;
       reference.value = query.reference;
       exampleReference = isExample(query.text) ? query.reference : "";
@@ -305,17 +306,13 @@ export function queryForm(server, onSubmit, showError) {
       draw();
       updateCounter();
       if (info.name !== query.model) return `This server has no model ${query.model}; ${info.name} is used.`;
-      if (info.kind === "translation" && direction !== query.direction) return `${info.name} does not translate ${query.direction}; ${direction} is used.`;
+      if (info.kind === "translation" && task !== query.task) return `${info.name} does not translate ${query.task}; ${task} is used.`;
       return "";
     },
     busy(on) {
       submit.textContent = on ? words.busy : words.verb;
       submit.classList.toggle("waiting", on);
       node.setAttribute("aria-busy", String(on));
-    },
-    /** The path of the API that takes a query. */
-    get route() {
-      return words.route;
     },
     /** "translation", "infill" or "puzzle". */
     get kind() {
@@ -325,7 +322,7 @@ export function queryForm(server, onSubmit, showError) {
     get grid() {
       return info.grid;
     },
-    /** The orders of the chosen direction. */
+    /** The orders of the chosen task. */
     get orders() {
       return availableOrders();
     },

@@ -5,7 +5,7 @@ const MOST_ORDERS = 6;
 /** The parameters of a query and, if positions were filled by hand, of {size, advice, fills: [{position, token}]}. */
 export function toHash(query, byHand) {
   const parameters = new URLSearchParams();
-  for (const name of ["text", "model", "direction", "length"]) if (query[name]) parameters.set(name, query[name]); // only translations have the last two
+  for (const name of ["text", "model", "task", "length"]) if (query[name]) parameters.set(name, query[name]); // only translations have the last two
   if (query.schedule !== "one") parameters.set("schedule", query.schedule);
   if (query.revision !== "none") parameters.set("revision", query.revision);
   if (query.reference) parameters.set("reference", query.reference);
@@ -36,7 +36,7 @@ export function fromHash(hash) {
   const query = {
     text,
     model: get("model"),
-    direction: get("direction"),
+    task: get("task"),
     length: get("length"),
     schedule: get("schedule") || "one",
     revision: get("revision") || "none",

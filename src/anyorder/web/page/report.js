@@ -3,7 +3,7 @@
 import { ramp } from "./charts.js";
 import { scale } from "./color.js";
 import { corpusView } from "./corpus.js";
-import { disagreement, embedded } from "./data.js";
+import { disagreement, embedded, labelText } from "./data.js";
 import { check, choice, el, formatNumber } from "./dom.js";
 import { fillView } from "./fill.js";
 import { list } from "./list.js";
@@ -216,7 +216,7 @@ function sentencesView(corpus) {
   function drawRow(row, i) {
     const detail = {
       beat: () => signed(margin(i)),
-      label: () => corpus.label(i, state.a) ?? "–",
+      label: () => labelOf(i, state.a) ?? "–",
       disagree: () => formatNumber(disagreementOf(i)),
       agree: () => formatNumber(disagreementOf(i)),
     }[state.sort];
@@ -240,12 +240,16 @@ function sentencesView(corpus) {
     for (const view of views) view.show(steps.step);
   }
 
+  function labelOf(i, s) {
+    return labelText(corpus.label(i, s), corpus.steps(i, s));
+  }
+
   function runWithMetrics(i, s) {
     const metrics = corpus.measures.filter((name) => /bleu/i.test(name)).map((name) => [name.replace(/^sentence bleu$/, "BLEU"), formatNumber(corpus.measure(name, i, s), 1)]);
     metrics.push(["log p", formatNumber(corpus.measure("mean log-probability", i, s))]);
     const run = corpus.run(i, s);
     if (run.writes) metrics.push(["changed", String(changedCount(writesOf(run)))]);
-    return { ...run, note: corpus.label(i, s), metrics };
+    return { ...run, note: labelOf(i, s), metrics };
   }
 
   /** Shows the sentence in the address, or the first one. */

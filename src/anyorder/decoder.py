@@ -1,0 +1,324 @@
+"""The main entry point of the library: a model and a task; text in, trajectories out.
+
+The command line, the explorer, evaluation and validation all decode in this way.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import torch
+
+from anyorder import progress as bars
+from anyorder.data.line_problems import refuse
+from anyorder.decoding.callbacks import TOP_K, Step, step_callback
+from anyorder.decoding.config import AUTO, BoundDecoding, DecodingConfig
+from anyorder.decoding.lengths import best_first
+from anyorder.decoding.revision import Revision
+from anyorder.decoding.schedules import Schedule
+from anyorder.decoding.search import search
+from anyorder.decoding.state import Hypothesis
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.device import inference_dtype, resolve_device
+from anyorder.errors import InputError, check_number
+from anyorder.models.base import Canvas
+from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.hf.pretrained import is_transformers, load_transformers, wrap_transformers
+from anyorder.models.native.translation_model import TranslationModel
+from anyorder.orders import Order
+from anyorder.tasks import TASKS, Generate, Infill, PuzzleTask, Task, Translation, make_task
+from anyorder.tasks.encoder import TASK_KEY
+from anyorder.tasks.masked import DEFAULT_LENGTH
+
+CHUNK = 4096
+"""Lines that are decoded before the first of them is handed out: sorted by length they fill batches well."""
+NAMES = {"source": "input", "reference": "reference"}
+
+
+class Options(TypedDict, total=False):
+    """How to decode, besides the order: the fields of `DecodingConfig`, and what to show and refuse."""
+
+    schedule: str | int | Schedule
+    revision: str | Revision
+    length: str
+    seed: int
+    batch_tokens: int | None
+    beam: int | str
+    length_penalty: float
+    temperature: float
+    top_p: float
+    on_step: Callable[[Step], None] | None
+    """Called for every text and step with what was filled and the top candidates."""
+    top_k: int
+    """Number of candidates at each masked position."""
+    strict: bool
+    """Whether to raise an `InputError` for a line that cannot be used as it is."""
+    progress: bool
+    """Whether to show a progress bar."""
+
+
+def load(
+    model: Any, tokenizer: Any = None, task: str | Task | None = None, device: str | torch.device = "auto"
+) -> "Decoder":
+    """A decoder for a translation model or a masked language model.
+
+    On CUDA it runs in bfloat16, on the CPU in float32.
+
+    Args:
+        model: A bundled name such as `de-en`, a folder, or a hub id; the hub id of a masked language model needs the
+            prefix `hf:`, its folder may have it. Or a model in memory: one of ours, or one of Transformers.
+        tokenizer: The tokenizer of a Transformers model in memory, which stays on its device and in its precision.
+        task: What to do, such as `en-de`, `infill` or `sudoku-4x4`; by default what the model is made for.
+        device: `auto`, `cpu` or `cuda`.
+    """
+    if tokenizer is not None:
+        return Decoder(wrap_transformers(model, tokenizer), task)
+    if not isinstance(model, str | Path):
+        return Decoder(model, task)
+    place = resolve_device(device)
+    loader = load_transformers if is_transformers(model) else TranslationModel.from_pretrained
+    return Decoder(loader(model, place, inference_dtype(place)), task)
+
+
+class Decoder:
+    """Decodes with one model, in any order.
+
+    Args:
+        model: A `TranslationModel`, a `TransformersModel`, or another `Model`.
+        task: What to do with it: a name or a `Task`. By default, a masked model solves the puzzles that it was trained
+            on, or else fills masks; a model that translates in several directions needs to be told which.
+    """
+
+    def __init__(self, model: Any, task: str | Task | None = None):
+        if not callable(getattr(model, "pack", None)):
+            raise InputError(f"{type(model).__name__}: is not a model to decode with; give load its tokenizer, too")
+        self.model: Any = model
+        self._task = _usual_task(model) if task is None else make_task(task)
+        if self._task is not None:
+            self._task.check(model)
+
+    def __repr__(self) -> str:
+        task = f", task={self._task.name!r}" if self._task else ""
+        return f"Decoder({self.model.name!r}{task}, device='{self.model.device}')"
+
+    @property
+    def task(self) -> Task:
+        """What the model is asked to do."""
+        if self._task is None:
+            if isinstance(self.model, TranslationModel):
+                directions = ", ".join(self.model.config.directions)
+                raise InputError(f"is missing: {self.model.name} translates {directions}", "direction")
+            raise InputError(f"is missing: say what {type(self.model).__name__} is asked to do", "task")
+        return self._task
+
+    def with_task(self, task: str | Task | None) -> "Decoder":
+        """The same model for another task; for its own if None is given."""
+        return Decoder(self.model, task)
+
+    def translate(
+        self, texts: str | Sequence[str], direction: str, order: str | Order | None = None,
+        references: str | Sequence[str] | None = None, **options: Unpack[Options],
+    ) -> list[Trajectory]:  # fmt: skip
+        """Translate sentences.
+
+        A problematic sentence never stops the others; its trajectory has a `note`. An empty sentence gives an empty
+        translation. One that is too long for the model is split into sentences, or else clauses, which are translated
+        separately; a clause that is still too long is truncated.
+
+        Args:
+            texts: One or several plain sentences.
+            direction: Source and target language, such as `de-en`.
+            order: Which position to fill next, by name (`margin`, `outer-in:stride=2`) or as an `Order`; by default the
+                model's learned order, or `margin` if it has none.
+            references: Reference translations, for `length="gold"`.
+            options: See `DecodingConfig` and `Options`. If a sentence was split, the positions and steps that `on_step`
+                gets are relative to its part.
+        """
+        return self.with_task(direction).run(texts, order, references, **options)
+
+    def fill(
+        self, texts: str | Sequence[str], order: str | Order | None = None, **options: Unpack[Options]
+    ) -> list[Trajectory]:
+        """Fill the masks in texts.
+
+        A text that cannot be filled never stops the others: it is returned unchanged, and its trajectory has a `note`.
+
+        Args:
+            texts: One or several texts, with `[MASK]` (or the model's own mask token) for every token to fill in.
+            order: See `translate`.
+            options: See `DecodingConfig` and `Options`.
+        """
+        return self.with_task(Infill()).run(texts, order, **options)
+
+    def generate(
+        self, prompts: str | Sequence[str], length: int = DEFAULT_LENGTH, order: str | Order | None = None,
+        **options: Any,
+    ) -> list[Trajectory]:  # fmt: skip
+        """Continue prompts: append `length` masks to each and fill them. The text ends at the first end token.
+
+        Args:
+            prompts: One or several prompts; an empty prompt generates from scratch.
+            length: Number of tokens to generate.
+            order: See `translate`.
+            options: See `DecodingConfig` and `Options`.
+        """
+        return self.with_task(Generate(length)).run(prompts, order, **options)
+
+    def solve(
+        self, puzzles: str | Sequence[str], order: str | Order | None = None, **options: Unpack[Options]
+    ) -> list[Trajectory]:
+        """Solve puzzles of the task that the model was trained on, or of the decoder's own.
+
+        Args:
+            puzzles: One or several, a character per cell, with 0 or . for an empty one.
+            order: See `translate`.
+            options: See `DecodingConfig` and `Options`.
+        """
+        task = self._task if isinstance(self._task, PuzzleTask) else _usual_task(self.model)
+        if not isinstance(task, PuzzleTask):
+            raise InputError(f"is missing: {self.model.name} does not say which puzzles it solves", "task")
+        return self.with_task(task).run(puzzles, order, **options)
+
+    def run(
+        self, texts: str | Sequence[str], order: str | Order | None = None,
+        references: str | Sequence[str] | None = None, on_step: Callable[[Step], None] | None = None,
+        top_k: int = TOP_K, strict: bool = False, progress: bool = False, **config: Any,
+    ) -> list[Trajectory]:  # fmt: skip
+        """Do the decoder's task; see `translate`."""
+        texts = [texts] if isinstance(texts, str) else texts
+        references = [references] if isinstance(references, str) else references
+        if references is not None and len(references) != len(texts):
+            raise InputError(f"{len(texts)} sentences but {len(references)} references")
+        decoding = DecodingConfig(order=AUTO if order is None else order, **config)
+        if not progress:
+            return list(self.stream(texts, decoding, references, on_step=on_step, top_k=top_k, strict=strict))
+        with bars.bar("decoding", len(texts), f"{self.task.unit}s") as bar:
+            return list(self.stream(texts, decoding, references, bar.advance, on_step, top_k, strict=strict))
+
+    def n_best(
+        self, texts: str | Sequence[str], count: int, config: DecodingConfig | None = None
+    ) -> list[list[Trajectory]]:
+        """At most `count` different results for every text, best first.
+
+        They come from the beams of all length candidates. If a sentence was split, translation k joins the k-th
+        translations of its parts.
+        """
+        check_number("count", count, at_least=1)
+        examples = self.task.examples(self.model, [texts] if isinstance(texts, str) else texts)
+        return list(self._decode(examples, config, count))
+
+    def stream(
+        self,
+        lines: Iterable[str],
+        config: DecodingConfig | None = None,
+        references: Iterable[str] | None = None,
+        on_progress: Callable[[int], None] = lambda lines: None,
+        on_step: Callable[[Step], None] | None = None,
+        top_k: int = TOP_K,
+        names: Mapping[str, str] = NAMES,
+        strict: bool = False,
+    ) -> Iterator[Trajectory]:
+        """Decode any number of lines in bounded memory.
+
+        Args:
+            lines: What the task reads: sentences, texts with masks, prompts or puzzles.
+            config: How to decode.
+            references: One reference per line, for the length rule `gold`.
+            on_progress: Called with the number of finished hypotheses.
+            on_step: See `Options`.
+            top_k: See `Options`.
+            names: What messages call the `source` and the `reference`, such as the names of files.
+            strict: See `Options`.
+        """
+        config = config or DecodingConfig()
+        if references is not None and config.length != "gold":
+            raise InputError(f"are for the length rule gold, not for {config.length}", "references")
+        return self.decode(self._read(lines, references, names, strict), config, on_progress, on_step, top_k)
+
+    def _read(
+        self, lines: Iterable[str], references: Iterable[str] | None, names: Mapping[str, str], strict: bool
+    ) -> Iterator[Any]:
+        """Examples, read a chunk at a time; an `InputError` if there are not as many references."""
+        remaining, first = iter(lines), 1
+        expected = None if references is None else iter(references)
+        while chunk := list(islice(remaining, CHUNK)):
+            held = None if expected is None else list(islice(expected, len(chunk)))
+            if held is not None and len(held) < len(chunk):
+                raise InputError(f"{names['source']} has more lines than {names['reference']}")
+            examples = self.task.examples(self.model, chunk, held, is_gold=held is not None)
+            for number, example in enumerate(examples, start=first):
+                if strict:
+                    refuse(example.problems, number, names)
+                yield example
+            first += len(chunk)
+        if expected is not None and next(expected, None) is not None:
+            raise InputError(f"{names['source']} has fewer lines than {names['reference']}")
+
+    def decode(
+        self,
+        examples: Iterable[Any],
+        config: DecodingConfig | None = None,
+        on_progress: Callable[[int], None] = lambda lines: None,
+        on_step: Callable[[Step], None] | None = None,
+        top_k: int = TOP_K,
+    ) -> Iterator[Trajectory]:
+        """Decode examples that the task has read already."""
+        for [best] in self._decode(examples, config, 1, on_progress, on_step, top_k):
+            yield best
+
+    def canvas(self, text: str, length: int | None = None, seed: int = 1) -> Canvas:
+        """A canvas to fill by hand (`decoding.stepper`). length: of a translation."""
+        return self.task.canvas(self.model, text, length, seed)
+
+    def bind(self, config: DecodingConfig) -> BoundDecoding:
+        """The config with what the task determines, and names replaced by objects."""
+        return self.task.complete(config, self.model).bind(self.task.model_for(self.model), self.task.mode)
+
+    def _decode(
+        self,
+        examples: Iterable[Any],
+        config: DecodingConfig | None,
+        n_best: int = 1,
+        on_progress: Callable[[int], None] = lambda lines: None,
+        on_step: Callable[[Step], None] | None = None,
+        top_k: int = TOP_K,
+    ) -> Iterator[list[Trajectory]]:
+        """Of every example its best trajectories, best first."""
+        task, decoding = self.task, self.bind(config or DecodingConfig())
+        model = task.model_for(self.model)
+        remaining, first = iter(examples), 0
+        while chunk := list(islice(remaining, CHUNK)):
+            by_example = task.canvases(self.model, chunk, decoding)
+            canvases = [canvas for parts in by_example for part in parts for canvas in part]
+            numbers = [i for i, parts in enumerate(by_example, start=first) for part in parts for _ in part]
+            callback = on_step and step_callback(model, canvases, numbers, on_step, top_k)
+            found = iter(search(model, canvases, decoding, on_progress, callback, n_best))
+            hypotheses = [[[one for _ in part for one in next(found)] for part in parts] for parts in by_example]
+            ranked = [[self._rank(part, decoding, n_best) for part in parts] for parts in hypotheses]
+            for example, parts in zip(chunk, ranked, strict=True):
+                yield [task.trajectory(self.model, example, own, decoding) for own in _across_parts(parts)]
+            first += len(chunk)
+
+    def _rank(self, hypotheses: list[Hypothesis], decoding: BoundDecoding, n_best: int) -> list[Hypothesis | None]:
+        """The best hypotheses of a part, of any length, best first; [None] if there was nothing to fill."""
+        if not all(np.isfinite(hypothesis.logprobs).all() for hypothesis in hypotheses):
+            raise InputError(f"{self.model.name}: its probabilities are not numbers, so its weights must be damaged")
+        return [*best_first(hypotheses, decoding.length_penalty)[:n_best]] or [None]
+
+
+def _usual_task(model: Any) -> Task | None:
+    """What the model is made for; None if it does not say, or translates in several directions."""
+    if isinstance(model, TranslationModel):
+        directions = model.config.directions
+        return Translation(directions[0]) if len(directions) == 1 else None
+    if not isinstance(model, TransformersModel):
+        return None
+    name = getattr(model.network.config, TASK_KEY, None)
+    return make_task(name) if name in TASKS else Infill()
+
+
+def _across_parts(ranked: Sequence[Sequence[Hypothesis | None]]) -> list[list[Hypothesis | None]]:
+    """From the ranked hypotheses of each part to ranked lists with one of each; a short ranking repeats its last."""
+    return [[own[min(k, len(own) - 1)] for own in ranked] for k in range(max(map(len, ranked)))]

@@ -1,0 +1,243 @@
+"""Learn a generation order: the library's function behind `anyorder learn-order`. Knows nothing about flags."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from anyorder.data.corpus import read_lines
+from anyorder.data.stores import Data, Stores, open_stores
+from anyorder.decoder import Decoder
+from anyorder.decoding.trajectory import INFILL
+from anyorder.errors import InputError, check_number
+from anyorder.files import atomic_folder, check_plain_name, check_writable
+from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
+from anyorder.learning.masked_data import MaskedData, PuzzleData, TextData
+from anyorder.learning.objective import FOLDER, OrderObjective
+from anyorder.learning.rewards import TextReward, register_reward
+from anyorder.learning.translation_data import TranslationData
+from anyorder.models.base import SavedModel
+from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.hf.pretrained import load_transformers
+from anyorder.models.native.translation_model import TranslationModel
+from anyorder.orders.policy import PolicyConfig
+from anyorder.orders.storage import CONFIG, WEIGHTS
+from anyorder.orders.storage import FOLDER as LEARNED_FOLDER
+from anyorder.progress import is_main_process
+from anyorder.tasks import PuzzleTask, Task, Translation, make_task
+from anyorder.tasks.masked import MASK_SHARE
+from anyorder.training.config import TrainConfig, split_directions
+from anyorder.training.loop import begin_run, run_training
+
+ALL = "all"
+"""Every direction that both the data and the model support."""
+PUZZLES = 20_000
+"""Number of different puzzles to learn from."""
+SHORT_SENTENCES, SHORT_VALIDATION = (512, 32), (1000, 200)
+"""Default number of puzzles or texts per step and per validation, on CUDA and on the CPU: these canvases are short."""
+Kind = Literal["translation", "texts with masks", "puzzles"]
+_TAKES: dict[Kind, tuple[str, ...]] = {
+    "translation": ("data",),
+    "texts with masks": ("text", "mask_share"),
+    "puzzles": (),
+}
+"""What a kind of task is learned from; the first one must be given."""
+_OF_STORES = ("split", "weights", "length", "validation_length")
+_IGNORED: dict[Kind, tuple[str, ...]] = {
+    "translation": (),
+    "texts with masks": _OF_STORES,
+    "puzzles": (*_OF_STORES, "min_length", "max_length"),
+}
+"""Settings of `RLConfig` that a kind of task has no use for."""
+
+
+@dataclass(frozen=True)
+class LearnOrderResult:
+    """A learned order."""
+
+    order: Path
+    """The folder of the order that did best in validation; its name as an order is learned:PATH."""
+    scores: dict[str, float]
+    """Scores of the last validation, by name; empty if the store has no split for it."""
+    steps: int
+    """Number of training steps."""
+    finished: bool
+    """False if a signal stopped the run. It can be resumed, and there may be no order yet."""
+
+
+def learn_order(
+    model: str | Path | Decoder | TranslationModel | TransformersModel,
+    task: str | Sequence[str] | Task,
+    out: str | Path,
+    data: Data | None = None,
+    text: str | Path | Sequence[str] | None = None,
+    mask_share: float | None = None,
+    policy: PolicyConfig = PolicyConfig(),  # noqa: B008 - frozen
+    rl: RLConfig = RLConfig(),  # noqa: B008
+    run: TrainConfig = LEARN_ORDER_RUN,
+    reward: str | TextReward | None = None,
+    name: str | None = None,
+    resume: bool = False,
+    init: str | None = None,
+) -> LearnOrderResult:
+    """Learn the generation order of a trained, frozen model by reinforcement learning.
+
+    Args:
+        model: The trained model: a bundled name, a folder, a hub id, or a loaded model or decoder. Only a Transformers
+            masked language model solves puzzles and fills texts.
+        task: What to learn it for: a direction such as `de-en` (several, separated by commas or as a list, share one
+            order; `all` is every direction that both the data and the model support), `infill`, or a puzzle such as
+            `sudoku-4x4`, by name or as an object.
+        out: The output folder: order/ (the best checkpoint in validation), `checkpoint-*/` (to resume from), log.jsonl.
+        data: For directions: a store prepared with this model's tokenizer, or several. Puzzles are generated.
+        text: For `infill`: texts in which some tokens are masked, a file with one per line or a list.
+        mask_share: For `infill`: the fraction of each text's tokens to mask; by default half.
+        policy: Policy network.
+        rl: Reinforcement learning: algorithm, reward and data.
+        run: Training schedule and optimizer.
+        reward: Overrides the reward in `rl`: a name, or a function of hypotheses and references, as texts, that returns
+            a score for each. The text of a puzzle is its line of characters.
+        name: Also save the result in the model's folder under this name, for the order `learned:NAME`; `default` makes
+            it the model's default order.
+        resume: Continue the run in `out` from its last checkpoint, if there is one.
+        init: A learned order to start from, such as `learned:de-en/confidence`; the policy then has its kind and size.
+    """
+    out = Path(out)
+    kind, tasks = _read_task(task)
+    _check_options(kind, data, text, mask_share, rl)
+    device = begin_run(run, out, resume)
+    rl = _with_reward(rl, reward)
+    frozen = _load(model, kind)
+    destination = _named_folder(frozen, name)
+    if kind == "translation":
+        stores = open_stores(data or ())
+        directions = _directions(tasks, stores, frozen)
+        objective = translation_order_objective(
+            stores, frozen, directions, policy, rl, run.seed, _compiles(run), device, init
+        )
+    else:
+        rl = rl.with_reward("accuracy").with_sizes(device, SHORT_SENTENCES, SHORT_VALIDATION)
+        held_out = 0 if rl.validation_split == "none" else rl.validation_sentences or 0
+        if kind == "puzzles":
+            [puzzle] = tasks
+            assert isinstance(puzzle, PuzzleTask)
+            learning: MaskedData = PuzzleData(puzzle, frozen, PUZZLES, held_out, run.seed)
+        else:
+            lines = list(read_lines(Path(text), "replace")) if isinstance(text, str | Path) else text or []
+            share, lengths = mask_share or MASK_SHARE, (rl.min_length, rl.max_length)
+            learning = TextData(lines, frozen, share, lengths, held_out, run.seed)
+        objective = OrderObjective(learning, policy, rl, run.seed, _compiles(run), init)
+    result = run_training(objective, run, out, resume)
+    order = out / FOLDER
+    if destination and is_main_process() and order.exists():  # a run that was stopped early may have none
+        with atomic_folder(destination) as partial:
+            for file in (CONFIG, WEIGHTS):
+                shutil.copyfile(order / file, partial / file)
+    return LearnOrderResult(order, result.scores, result.step, result.finished)
+
+
+def translation_order_objective(
+    data: Data,
+    model: TranslationModel,
+    directions: Sequence[str],
+    policy: PolicyConfig,
+    rl: RLConfig,
+    seed: int,
+    compile: bool = False,
+    device: torch.device | None = None,
+    init: str | None = None,
+) -> OrderObjective:
+    """The objective of learning an order for translation; see `TranslationData` and `OrderObjective`.
+
+    Sizes not set in `rl` depend on the training device, which is the model's if not given.
+    """
+    pairs = TranslationData(data, model, directions, rl.with_sizes(device or model.device))
+    return OrderObjective(pairs, policy, pairs.rl, seed, compile, init)
+
+
+def _read_task(task: str | Sequence[str] | Task) -> tuple[Kind, list[Task]]:
+    """What is to be learned, and for which tasks."""
+    names = [task] if isinstance(task, Task) else split_directions(task)
+    tasks = [Translation(ALL) if name == ALL else make_task(name) for name in names]
+    if all(isinstance(each, Translation) for each in tasks):
+        return "translation", tasks
+    if len(tasks) == 1 and isinstance(tasks[0], PuzzleTask):
+        return "puzzles", tasks
+    if len(tasks) == 1 and tasks[0].mode == INFILL:
+        return "texts with masks", tasks
+    named = ", ".join(each.name for each in tasks)
+    raise InputError(f"{named}: an order is learned for one or several directions, for infill or for a puzzle", "task")
+
+
+def _check_options(
+    kind: Kind, data: Data | None, text: str | Path | Sequence[str] | None, mask_share: float | None, rl: RLConfig
+) -> None:
+    """Raise an `InputError` for an option that is missing or would be ignored."""
+    check_number("mask_share", mask_share, above=0, at_most=1)
+    for name, given in (("data", data), ("text", text), ("mask_share", mask_share)):
+        if given is not None and name not in _TAKES[kind]:
+            raise InputError(f"is not for {kind}", name)
+        if given is None and name in _TAKES[kind][:1]:
+            raise InputError(f"is missing: what to learn {kind} from", name)
+    for name in _IGNORED[kind]:
+        if getattr(rl, name) != getattr(RLConfig(), name):
+            raise InputError(f"is not for {kind}", name, RLConfig)
+    if kind != "translation" and rl.validation_split not in (RLConfig().validation_split, "none"):
+        raise InputError(
+            f"{rl.validation_split}: there are no splits, so only auto or none", "validation_split", RLConfig
+        )
+
+
+def _load(model: Any, kind: Kind) -> Any:
+    """The model, which must be one for this kind of task."""
+    translates = kind == "translation"
+    if isinstance(model, str | Path):
+        return TranslationModel.from_pretrained(model) if translates else load_transformers(model)
+    model = model.model if isinstance(model, Decoder) else model
+    if not isinstance(model, TranslationModel if translates else TransformersModel):
+        raise InputError(f"{getattr(model, 'name', model)}: is not a model for {kind}", "model")
+    return model
+
+
+def _directions(tasks: Sequence[Task], stores: Stores, model: TranslationModel) -> list[str]:
+    """The directions to learn for."""
+    directions = [task.name for task in tasks]
+    if directions == [ALL]:
+        directions = [one for one in stores.directions if one in model.config.directions]
+    if not directions:
+        raise InputError("the data has no direction that the model translates")
+    for each in directions:
+        model.config.direction(each)
+    return directions
+
+
+def _named_folder(model: SavedModel, name: str | None) -> Path | None:
+    """Where an order of that name is saved with the model."""
+    if name is None:
+        return None
+    check_plain_name(name)
+    if model.path is None:
+        raise InputError(
+            f"'{name}': this model was not loaded from a folder, so the order cannot be saved there", "name"
+        )
+    folder = model.path / LEARNED_FOLDER / name
+    check_writable(folder)
+    return folder
+
+
+def _with_reward(rl: RLConfig, reward: str | TextReward | None) -> RLConfig:
+    """The config with this reward, by name or as a function, if one is given."""
+    if reward is None:
+        return rl
+    if not isinstance(reward, str):
+        function, reward = reward, getattr(reward, "__name__", type(reward).__name__)
+        register_reward(reward)(function)
+    return replace(rl, reward=reward)
+
+
+def _compiles(run: TrainConfig) -> bool:
+    """Whether to compile the computation of the features."""
+    return run.resolve_device().type == "cuda" and run.compile != "no"

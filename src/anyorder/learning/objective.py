@@ -1,0 +1,193 @@
+"""Learning an order as a training objective: batches, validation and saving. The algorithm is in `algorithm.py`.
+
+Knows nothing about text or languages: canvases, rewards and validation come from a `LearningData`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from anyorder.analysis.order_metrics import edge_share
+from anyorder.data.random_streams import random_for
+from anyorder.decoding.state import DecodeBatch
+from anyorder.errors import InputError
+from anyorder.learning.actor_critic import ActorCritic
+from anyorder.learning.algorithm import OrderLoss, sample_rollouts
+from anyorder.learning.config import RLConfig
+from anyorder.learning.data import LearningData
+from anyorder.learning.rollout import OrderBatch, SamplingOrder
+from anyorder.models.base import SavedModel
+from anyorder.orders import Order, make_order, split_orders
+from anyorder.orders.features import prediction_stats
+from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.policy import PolicyConfig, PolicyNetwork
+from anyorder.training.batches import BatchRows, Cursor, iter_batches, shuffled
+from anyorder.training.objective import Objective
+
+FOLDER = "order"
+"""The subfolder of the run folder for the learned order."""
+
+
+class OrderObjective(Objective[OrderBatch]):
+    """Learn an order for a frozen model.
+
+    Args:
+        data: Canvases for the model, their rewards, and what to validate on.
+        policy: The policy network.
+        rl: Algorithm and reward; all sizes must be set.
+        seed: Seed for the weights and the batches.
+        compile: Whether to compile the computation of the features.
+        init: A learned order to start from, whose kind and size the policy then has; if not given, the policy starts
+            from a heuristic order or from random weights.
+    """
+
+    reports = ("reward", "edge share", "entropy", "loss", "value loss")
+    shown = ("reward", "entropy", "edge share")
+    unit = "rollouts"
+    folder = FOLDER
+    compiles = False
+    learner: ActorCritic
+
+    def __init__(
+        self,
+        data: LearningData,
+        policy: PolicyConfig,
+        rl: RLConfig,
+        seed: int,
+        compile: bool = False,
+        init: str | None = None,
+    ):
+        self.rl = rl
+        self.epochs = rl.epochs if rl.algorithm == "ppo" else 1
+        self._data = data
+        self._seed = seed
+        self.validations = data.validations
+        start = None if init is None else self._order_to_start_from(init, policy)
+        self._init = "none" if start is None else start.identity.rpartition("@")[2]  # its weights, not its place
+        torch.manual_seed(seed)
+        config = policy if start is None else replace(start.network.config, dropout=policy.dropout)
+        network = PolicyNetwork(config, data.model.hidden_size)
+        if start is not None:
+            network.load_state_dict(start.network.state_dict())
+        self.learner = ActorCritic(network, rl.has_value)
+        self.module = OrderLoss(self.learner, rl)
+        self.reward = data.reward(rl.reward)
+        self._reference = None
+        if rl.kl_coef:
+            self._reference = self._one_order(make_order(rl.reference_order), "reference_order", RLConfig)
+        self._stats_function = torch.compile(prediction_stats, dynamic=True) if compile else prediction_stats
+        heuristics = rl.validation_orders.strip()
+        self._heuristics = [make_order(name) for name in split_orders(heuristics)] if heuristics else []
+        smallest_epoch = len(data) if data.weights is None else int(np.floor(data.weights).sum())
+        if smallest_epoch < rl.num_minibatches > 1:
+            raise InputError(
+                f"{rl.num_minibatches}: an epoch may have no more than {smallest_epoch} {data.unit}",
+                "num_minibatches",
+                RLConfig,
+            )
+
+    def _one_order(self, order: Order, field: str, config: type | None = None) -> Order:
+        """The order, bound to the model. It must be the same for all tasks of the data."""
+        bound = self._data.bind(order)
+        if len({each.identity for each in bound}) > 1:
+            tasks = ", ".join(self._data.tasks)
+            raise InputError(f"{order.name}: is not one order for {tasks}", field, config)
+        return bound[0]
+
+    def _order_to_start_from(self, name: str, policy: PolicyConfig) -> LearnedOrder:
+        order = self._one_order(make_order(name), "init")
+        if not isinstance(order, LearnedOrder):
+            raise InputError(f"{name}: is not a learned order; policy.start takes heuristic ones", "init")
+        if policy not in (replace(same, dropout=policy.dropout) for same in (PolicyConfig(), order.network.config)):
+            raise InputError("gives the policy its kind and size: leave the policy's options out", "init")
+        return order
+
+    def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[OrderBatch, Cursor]]:
+        assert self.rl.sentences is not None
+        data, size = self._data, min(self.rl.sentences, len(self._data))
+
+        def epoch_rows(epoch: int) -> np.ndarray:
+            rows = shuffled(np.arange(len(data)), data.weights, random_for(self._seed, "epoch", epoch))
+            # A batch of a few leftover sentences would make a step as large as that of a full batch, and far noisier.
+            return rows[: max(size, len(rows) // size * size)]
+
+        for rows, behind in iter_batches(cursor, epoch_rows, np.ones_like, size, size, self._seed, first, rank, world):
+            yield self._build(rows), behind
+
+    def _build(self, batch: BatchRows) -> OrderBatch:
+        copies = self.rl.rollouts_per_sentence
+        keys = batch.random.integers(-(1 << 63), (1 << 63) - 1, len(batch.rows) * copies)
+        examples = self._data.examples(batch.rows, batch.random)
+        sentences = DecodeBatch(examples.canvases, keys, copies)
+        return OrderBatch(sentences, examples.references, examples.reference_lengths)
+
+    def minibatches(self, batch: OrderBatch, device: torch.device) -> list[dict[str, Any]]:
+        """Roll out the sentences of a batch and compute the advantages."""
+        rl, networks = self.rl, self.learner
+        order = LearnedOrder(networks.policy, stats_function=self._stats_function)
+        sampler = SamplingOrder(order, rl.has_value, self._reference, networks.policy.config.init_scale)
+        self._move(device)
+        rollouts = sample_rollouts(self._data.model, batch, sampler, networks, self.reward, rl)
+        return [
+            {"rollouts": minibatch} for minibatch in rollouts.minibatches(rl.num_minibatches, rl.rollouts_per_sentence)
+        ]
+
+    def _move(self, device: torch.device) -> None:
+        if isinstance(self._reference, LearnedOrder):
+            self._reference.network.to(device)
+        self._data.move(device)
+
+    def cost(self, batch: OrderBatch) -> tuple[int, float]:
+        canvases, copies = batch.sentences.canvases, batch.sentences.copies
+        lengths, sizes = canvases.lengths.astype(np.float64), canvases.packed.sizes
+        sources = 0 if canvases.sources is None else len(canvases.sources.tokens)
+        tokens = copies * float((lengths * sizes).sum()) + sources
+        masked = copies * float((lengths * (lengths + 1)).sum()) / 2
+        predicted = copies * float(lengths.sum()) if self.learner.policy.config.needs == "hidden" else masked
+        return len(lengths) * copies, 2 * self._data.forward_flops(tokens, masked, predicted)
+
+    def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
+        """Score and edge share of the learned order, decoded greedily; the first time, also those of the heuristics."""
+        scores: dict[str, float] = {}
+        learned, model = self.validation_order(average)
+        for task, validation in self.validations.items():
+            result = validation.evaluate(learned, model)
+            scores |= {f"{self._data.metric} {task}": result.score, f"edge share {task}": edge_share(result.steps)}
+            if not quick:
+                for order in self._heuristics:
+                    scores[f"{order.name} {task}"] = validation.evaluate(order, model).score
+        return scores
+
+    def validation_passes(self, quick: bool = False) -> int:
+        heuristics = 0 if quick else len(self._heuristics)
+        return super().validation_passes() * (1 + heuristics)
+
+    def validation_order(self, average: nn.Module) -> tuple[Order, SavedModel]:
+        assert isinstance(average, ActorCritic)
+        self._move(next(average.parameters()).device)
+        return LearnedOrder(average.policy), self._data.model
+
+    def selection_metric(self, scores: dict[str, float]) -> float:
+        validated = [scores[f"{self._data.metric} {task}"] for task in self.validations]
+        return sum(validated) / len(validated)
+
+    def save(self, average: nn.Module, out: Path) -> None:
+        assert isinstance(average, ActorCritic)
+        self._data.save(average.policy, out / self.folder, rl=asdict(self.rl), seed=self._seed)
+
+    def fingerprint(self) -> dict[str, object]:
+        return {
+            "objective": "order",
+            **self._data.fingerprint(),
+            "policy": asdict(self.learner.policy.config),
+            "init": self._init,
+            "rl": asdict(self.rl),
+        }
+
+    def fingerprint_defaults(self) -> dict[str, dict[str, object]]:
+        return {"policy": asdict(PolicyConfig()), "rl": asdict(RLConfig())}

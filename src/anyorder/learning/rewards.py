@@ -1,0 +1,437 @@
+"""Rewards for learning an order: how good finished sentences are, and what each step contributed.
+
+The built-in rewards score all sentences, finished and partial, in one batch on the device; the host never waits for
+it. A user's reward is a plain function of texts::
+
+    @register_reward("short")
+    def short(hypotheses: list[str], references: list[str]) -> list[float]:
+        return [-float(len(hypothesis)) for hypothesis in hypotheses]
+
+Nothing here knows about policies, returns or the loss.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import ClassVar, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyorder.data.text import Text, TextConfig
+from anyorder.data.vocabulary import Vocabulary
+from anyorder.errors import InputError, unknown
+from anyorder.learning.ngrams import length_mask, ngram_matches, ngram_totals
+from anyorder.registry import register
+
+HOLE = -1
+"""Marks the unfilled positions of a partial sentence: it matches no token and spells nothing."""
+ELEMENTS = 2**22
+"""About this many tokens or characters are scored at once."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """N finished targets and their references."""
+
+    ids: Tensor
+    """(N, T) int64; values after the end of a sentence are arbitrary."""
+    lengths: Tensor
+    """(N,) int64"""
+    references: Tensor
+    """(N, R) int64; values after the end are arbitrary."""
+    reference_lengths: Tensor
+    """(N,) int64"""
+    steps: Tensor
+    """(N, T) int: the step, from 1, at which each position was filled."""
+    logprobs: Tensor
+    """(N, T) float: the model's log-probability of each token when it was filled."""
+    languages: Tensor
+    """(N,) int64: the index of the target language."""
+
+    @property
+    def inside(self) -> Tensor:
+        """(N, T) bool: true where a position belongs to the sentence."""
+        return length_mask(self.lengths, self.ids.shape[1])
+
+    @property
+    def to_fill(self) -> Tensor:
+        """(N, T) bool: true where a position was filled, not given with the canvas."""
+        return self.inside & (self.steps > 0)
+
+    @property
+    def last_steps(self) -> Tensor:
+        """(N,) int: the step at which the last position was filled."""
+        return self.steps.masked_fill(~self.inside, 0).amax(1)
+
+    def after(self, steps: Tensor) -> "Outcome":
+        """The partial sentences after each of these steps, (S,): N * S of them, grouped by sentence."""
+        unfilled = self.steps.unsqueeze(1) > steps.unsqueeze(1)
+        return Outcome(
+            ids=self.ids.unsqueeze(1).masked_fill(unfilled, HOLE).flatten(0, 1),
+            lengths=self.lengths.repeat_interleave(len(steps)),
+            references=self.references.repeat_interleave(len(steps), 0),
+            reference_lengths=self.reference_lengths.repeat_interleave(len(steps)),
+            steps=self.steps.repeat_interleave(len(steps), 0),
+            logprobs=self.logprobs.unsqueeze(1).masked_fill(unfilled, 0).flatten(0, 1),
+            languages=self.languages.repeat_interleave(len(steps)),
+        )
+
+
+class Reward(ABC):
+    """A score of sentences, as tensors."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    def create(cls, vocabulary: Vocabulary) -> "Reward":
+        """The reward for sentences of this vocabulary."""
+        return cls()
+
+    @abstractmethod
+    def final(self, outcome: Outcome) -> Tensor:
+        """(N,) float32: how good the finished sentences are."""
+
+    def each_step(self, outcome: Outcome) -> Tensor:
+        """(N, T) float32: how much step t (column t - 1) changed the score; 0 after the last step.
+
+        The score of a partial sentence is that of the sentence with `HOLE` in its unfilled positions, so a row adds up
+        to the final score minus that of a sentence of holes.
+        """
+        count, width = outcome.ids.shape
+        steps = torch.arange(width + 1, device=outcome.ids.device)
+        chunk = max(1, ELEMENTS // max(1, outcome.ids.numel() + outcome.references.numel()))
+        scores = [self.final(outcome.after(some)).view(count, len(some)) for some in steps.split(chunk)]
+        return torch.cat(scores, 1).diff(dim=1).masked_fill(steps[1:] > outcome.last_steps[:, None], 0)
+
+
+TextReward = Callable[[list[str], list[str]], Sequence[float]]
+"""A user's reward: from hypotheses and references, as texts, to a score for each."""
+REWARDS: dict[str, type[Reward] | TextReward] = {}
+"""All rewards by name."""
+Registered = TypeVar("Registered", bound=type[Reward] | TextReward)
+
+
+def register_reward(name: str) -> Callable[[Registered], Registered]:
+    """Decorator that registers a reward under this name: a function of texts, or a subclass of `Reward`."""
+    return register("a reward", name, REWARDS)
+
+
+def check_reward(name: str) -> None:
+    """Raise an `InputError` if there is no such reward."""
+    if name not in REWARDS:
+        raise unknown("reward", name, REWARDS)
+
+
+def make_reward(
+    name: str, vocabulary: Vocabulary, languages: Sequence[str] = (), text: TextConfig | None = None
+) -> Reward:
+    """The reward of that name. The list of languages and their text rules are for rewards that score texts."""
+    check_reward(name)
+    reward = REWARDS[name]
+    if isinstance(reward, type):
+        assert issubclass(reward, Reward)
+        return reward.create(vocabulary)
+    texts = [Text(language, text) for language in languages]
+    return ScoredTexts(name, reward, lambda ids, language: texts[language].sentence(vocabulary.words(ids[ids != HOLE])))
+
+
+class ScoredTexts(Reward):
+    """A user's function of texts. It runs on the host, once per batch.
+
+    Args:
+        name: Its name.
+        function: Scores texts.
+        spell: The text of a sentence, from its ids, (length,), and the index of its language. Partial sentences have
+            `HOLE` in their unfilled positions.
+    """
+
+    def __init__(self, name: str, function: TextReward, spell: Callable[[np.ndarray, int], str]):
+        self.name = name  # type: ignore[misc]
+        self._function, self._spell = function, spell
+
+    def final(self, outcome: Outcome) -> Tensor:
+        languages = outcome.languages.tolist()
+        hypotheses, references = (
+            [self._spell(row[:length], language) for row, length, language in zip(*rows, languages, strict=True)]
+            for rows in (
+                (outcome.ids.cpu().numpy(), outcome.lengths.tolist()),
+                (outcome.references.cpu().numpy(), outcome.reference_lengths.tolist()),
+            )
+        )
+        return score_texts(self.name, self._function, hypotheses, references).to(outcome.ids.device)
+
+
+def score_texts(name: str, function: TextReward, hypotheses: list[str], references: list[str]) -> Tensor:
+    """(N,) float32 scores of a user's function; an `InputError` if they are not one finite number per text."""
+    scores = _as_numbers(name, _call(name, function, hypotheses, references))
+    if len(scores) != len(hypotheses):
+        raise InputError(f"reward '{name}': gave {len(scores)} scores for {len(hypotheses)} sentences")
+    for hypothesis, score in zip(hypotheses, scores, strict=True):
+        if not math.isfinite(score):
+            raise InputError(f"reward '{name}': gave {score} for '{hypothesis}'")
+    return torch.tensor(scores, dtype=torch.float32)
+
+
+def _call(name: str, function: TextReward, hypotheses: list[str], references: list[str]) -> object:
+    try:
+        signature(function).bind(hypotheses, references)
+    except TypeError as error:
+        raise InputError(f"reward '{name}': cannot be called with hypotheses and references ({error})") from None
+    except ValueError:  # a builtin without a signature
+        pass
+    return function(hypotheses, references)
+
+
+def _as_numbers(name: str, scores: object) -> list[float]:
+    try:
+        return [float(score) for score in scores]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        found = repr(scores)
+        shown = found if len(found) <= 60 else f"{found[:60]}..."
+        raise InputError(f"reward '{name}': returned {shown}, expected a list with a number for each text") from None
+
+
+@register_reward("bleu")
+class Bleu(Reward):
+    """Sentence BLEU-4 of the subwords, 0 to 1, smoothed as sacreBLEU does by default.
+
+    The k-th n-gram order without a match counts as 1 / 2^k matches; orders longer than the sentence are left out.
+    """
+
+    name = "bleu"
+
+    def final(self, outcome: Outcome) -> Tensor:
+        matches = ngram_matches(outcome.ids, outcome.lengths, outcome.references, outcome.reference_lengths, 4)
+        totals = ngram_totals(outcome.lengths, 4)
+        missed = (matches == 0) & (totals > 0)
+        precision = torch.exp2(-missed.cumsum(1)).where(missed, matches) / totals.clamp(min=1)
+        mean = precision.log().masked_fill(totals == 0, 0).sum(1) / outcome.lengths.clamp(1, 4)
+        return (mean + _log_brevity(outcome)).exp().masked_fill(matches[:, 0] == 0, 0)
+
+
+@register_reward("bleu-add-one")
+class AddOneBleu(Reward):
+    """Sentence BLEU-4 of the subwords, 0 to 1: one is added to the matches and to the n-grams of every order.
+
+    So even a sentence without any match earns a little. The paper's code smooths in this way, but see `PaperBleu`.
+    """
+
+    name = "bleu-add-one"
+
+    def final(self, outcome: Outcome) -> Tensor:
+        matches = ngram_matches(outcome.ids, outcome.lengths, outcome.references, outcome.reference_lengths, 4)
+        return _add_one(matches, ngram_totals(outcome.lengths, 4), outcome)
+
+
+def _add_one(matches: Tensor, totals: Tensor, outcome: Outcome) -> Tensor:
+    """(N,) BLEU of these n-gram counts, (N, 4), after adding one to each."""
+    precision = (matches + 1) / (totals + 1)
+    return (precision.log().mean(1) + _log_brevity(outcome)).exp()
+
+
+def _log_brevity(outcome: Outcome) -> Tensor:
+    """(N,) the logarithm of BLEU's brevity penalty."""
+    return (1 - outcome.reference_lengths / outcome.lengths.clamp(min=1)).clamp(max=0)
+
+
+@register_reward("bleu-paper")
+class PaperBleu(Reward):
+    """Sentence BLEU-4 as the paper's public code computes it, 0 to 1: on lower-cased subwords, smoothed by adding one.
+
+    Unlike `bleu-add-one` it is 0 if no subword matches, and an n-gram order that the sentence is too short for counts
+    as one n-gram without a match: (0 + 1) / (1 + 1).
+    """
+
+    name = "bleu-paper"
+
+    def __init__(self, vocabulary: Vocabulary):
+        lower = [piece.lower() for piece in vocabulary.pieces(range(len(vocabulary)))]
+        first = {piece: i for i, piece in reversed(list(enumerate(lower)))}
+        self.lower = torch.tensor([first[piece] for piece in lower])
+        """(vocab_size,) int64: the first subword that differs only in case."""
+
+    @classmethod
+    def create(cls, vocabulary: Vocabulary) -> "PaperBleu":
+        return cls(vocabulary)
+
+    def final(self, outcome: Outcome) -> Tensor:
+        ids, references = self._lower(outcome.ids), self._lower(outcome.references)
+        matches = ngram_matches(ids, outcome.lengths, references, outcome.reference_lengths, 4)
+        smoothed = _add_one(matches, ngram_totals(outcome.lengths, 4).clamp(min=1), outcome)
+        return smoothed.masked_fill(matches[:, 0] == 0, 0)
+
+    def _lower(self, ids: Tensor) -> Tensor:
+        self.lower = self.lower.to(ids.device)
+        return self.lower[ids.clamp(0, len(self.lower) - 1)].where(ids != HOLE, HOLE)
+
+
+@register_reward("corpus-bleu")
+class CorpusBleu(Reward):
+    """A sentence's contribution to the corpus BLEU of the batch, on words: the score that evaluations print, 0 to 1.
+
+    Sentence BLEU gives five words the same weight as thirty, and smooths counts that the corpus score does not. This
+    reward is the corpus score's first-order change: with m and t a sentence's matches and n-grams, M and T the batch's
+    means, BLEU * (1 + mean of (m/M - t/T) over the four orders + the sentence's share of the brevity penalty). Its
+    mean over the batch is the batch's BLEU. Words are equal if their subwords are.
+    """
+
+    name = "corpus-bleu"
+
+    def __init__(self, vocabulary: Vocabulary):
+        self.ends = torch.tensor([vocabulary.ends_word(i) for i in range(len(vocabulary))])
+        """(vocab_size,) bool: the subword is the last of its word."""
+
+    @classmethod
+    def create(cls, vocabulary: Vocabulary) -> "CorpusBleu":
+        return cls(vocabulary)
+
+    def final(self, outcome: Outcome) -> Tensor:
+        self.ends = self.ends.to(outcome.ids.device)
+        words, lengths = self.words(outcome.ids, outcome.lengths)
+        references, reference_lengths = self.words(outcome.references, outcome.reference_lengths)
+        matches = ngram_matches(words, lengths, references, reference_lengths, 4).double()
+        totals = ngram_totals(lengths, 4).double()
+        mean_matches, mean_totals = matches.mean(0), totals.mean(0)
+        # An n-gram order without a match in the batch makes the score zero; a millionth of a match keeps it defined.
+        log_bleu = (mean_matches.clamp(min=1e-6) / mean_totals.clamp(min=1e-6)).log().mean()
+        mean_length, mean_reference = lengths.double().mean(), reference_lengths.double().mean()
+        too_short = mean_length < mean_reference
+        log_bleu = log_bleu + (1 - mean_reference / mean_length).clamp(max=0)
+        share = (matches / mean_matches.clamp(min=1e-6) - totals / mean_totals.clamp(min=1e-6)).mean(1)
+        share = share + too_short * mean_reference / mean_length * (lengths / mean_length - 1)
+        return (log_bleu.exp() * (1 + share)).float()
+
+    def words(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """A number for every word, the same for equal words, without gaps; and the word counts: (N, T), (N,)."""
+        width = ids.shape[1]
+        last = torch.arange(width, device=ids.device) == lengths.unsqueeze(1) - 1
+        ends = (self.ends[ids.clamp(min=0)] | last) & length_mask(lengths, width)
+        # Polynomial hashes with an odd base, modulo 2^64: a word's is the difference of two prefixes, shifted back.
+        powers, inverse = (_powers(base, width, ids.device) for base in (_BASE, _INVERSE))
+        prefix = ((ids + 1) * powers).cumsum(1)
+        before = torch.where(ends, torch.arange(width, device=ids.device), -1).cummax(1).values
+        starts = torch.cat([torch.zeros_like(before[:, :1]), before[:, :-1] + 1], 1)
+        until = torch.cat([torch.zeros_like(prefix[:, :1]), prefix], 1).gather(1, starts)
+        hashed = (prefix - until) * inverse[starts]
+        column = (ends.cumsum(1) - 1).masked_fill(~ends, width)
+        return ids.new_zeros(len(ids), width + 1).scatter_(1, column, hashed)[:, :-1], ends.sum(1)
+
+
+_BASE = 6364136223846793005
+_INVERSE = -4568919932995229531  # _BASE * _INVERSE = 1 modulo 2^64
+
+
+def _powers(base: int, count: int, device: torch.device) -> Tensor:
+    """1, base, base^2, ... modulo 2^64: (count,) int64."""
+    one = torch.ones(1, dtype=torch.int64, device=device)
+    return torch.cat([one, one.new_full((count - 1,), base)]).cumprod(0)
+
+
+@register_reward("chrf")
+class ChrF(Reward):
+    """Sentence chrF2 of the text that the ids spell, 0 to 1: n-grams of up to six characters, spaces left out."""
+
+    name = "chrf"
+
+    def __init__(self, vocabulary: Vocabulary):
+        spelled = ["".join(vocabulary.words([i])) for i in range(len(vocabulary))]
+        spelled.append("")  # index -1, a hole, finds this last row
+        longest = max(map(len, spelled))
+        self.characters = torch.tensor([[*map(ord, piece), *[-1] * (longest - len(piece))] for piece in spelled])
+        """(vocab_size + 1, longest) int64: the characters of each subword, then -1."""
+
+    @classmethod
+    def create(cls, vocabulary: Vocabulary) -> "ChrF":
+        return cls(vocabulary)
+
+    def final(self, outcome: Outcome) -> Tensor:
+        self.characters = self.characters.to(outcome.ids.device)
+        ids = outcome.ids.masked_fill(~outcome.inside, HOLE)
+        inside = length_mask(outcome.reference_lengths, outcome.references.shape[1])
+        references = outcome.references.masked_fill(~inside, HOLE)
+        chunk = max(1, ELEMENTS // ((ids.shape[1] + references.shape[1]) * self.characters.shape[1]))
+        pairs = zip(ids.split(chunk), references.split(chunk), strict=True)
+        return torch.cat([self._score(*pair) for pair in pairs])
+
+    def _score(self, ids: Tensor, references: Tensor) -> Tensor:
+        """(N, T) and (N, R), padded with holes, to (N,)."""
+        text, length = self._spell(ids)
+        reference, reference_length = self._spell(references)
+        matches = ngram_matches(text, length, reference, reference_length, 6)
+        totals, reference_totals = ngram_totals(length, 6), ngram_totals(reference_length, 6)
+        orders = torch.minimum(length, reference_length).clamp(1, 6)
+        precision = (matches / totals.clamp(min=1)).sum(1) / orders
+        recall = (matches / reference_totals.clamp(min=1)).sum(1) / orders
+        return (5 * precision * recall / (4 * precision + recall)).masked_fill(matches[:, 0] == 0, 0)
+
+    def _spell(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """The characters of every sentence without gaps, arbitrary after the end, (N, C); and their number, (N,)."""
+        spread = self.characters[ids].flatten(1)
+        present = spread >= 0
+        column = (present.cumsum(1) - 1).masked_fill(~present, spread.shape[1])  # gaps go into an extra column
+        gapless = spread.new_zeros(len(ids), spread.shape[1] + 1).scatter_(1, column, spread)
+        return gapless[:, :-1], present.sum(1)
+
+
+@register_reward("edit-distance")
+class EditDistance(Reward):
+    """Minus the Levenshtein distance in subwords; each step is worth the edits it saves (Mansimov et al. 2019)."""
+
+    name = "edit-distance"
+
+    def final(self, outcome: Outcome) -> Tensor:
+        columns = torch.arange(outcome.references.shape[1] + 1, device=outcome.ids.device)
+        row = columns.expand(len(outcome.ids), -1)
+        for i, (ids, inside) in enumerate(zip(outcome.ids.unbind(1), outcome.inside.unbind(1), strict=True), start=1):
+            replaced = row[:, :-1] + (ids.unsqueeze(1) != outcome.references)
+            best = torch.minimum(row[:, 1:] + 1, replaced)
+            best = torch.cat([torch.full_like(row[:, :1], i), best], 1)
+            inserted = (best - columns).cummin(1).values + columns  # any number of the reference's tokens missing
+            row = inserted.where(inside.unsqueeze(1), row)
+        return -row.gather(1, outcome.reference_lengths.unsqueeze(1)).squeeze(1).float()
+
+
+@register_reward("likelihood")
+class Likelihood(Reward):
+    """The geometric mean of the probabilities that the model gave to its own tokens."""
+
+    name = "likelihood"
+
+    def final(self, outcome: Outcome) -> Tensor:
+        to_fill = outcome.to_fill
+        total = outcome.logprobs.float().masked_fill(~to_fill, 0).sum(1)
+        return (total / to_fill.sum(1).clamp(min=1)).exp()
+
+
+@register_reward("accuracy")
+class Accuracy(Reward):
+    """The share of filled positions that match the reference; each step earns what it adds to that."""
+
+    name = "accuracy"
+
+    def final(self, outcome: Outcome) -> Tensor:
+        to_fill = outcome.to_fill
+        return (_equal(outcome) & to_fill).sum(1) / to_fill.sum(1).clamp(min=1)
+
+
+@register_reward("exact-match")
+class ExactMatch(Reward):
+    """1 if every position holds the reference's token, else 0."""
+
+    name = "exact-match"
+
+    def final(self, outcome: Outcome) -> Tensor:
+        same_length = outcome.lengths == outcome.reference_lengths
+        return ((_equal(outcome) | ~outcome.inside).all(1) & same_length).float()
+
+
+def _equal(outcome: Outcome) -> Tensor:
+    """(N, T) bool: the position holds the reference's token."""
+    width = min(outcome.ids.shape[1], outcome.references.shape[1])
+    equal = torch.zeros_like(outcome.ids, dtype=torch.bool)
+    equal[:, :width] = outcome.ids[:, :width] == outcome.references[:, :width]
+    return equal & length_mask(outcome.reference_lengths, outcome.ids.shape[1])

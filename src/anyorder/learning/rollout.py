@@ -1,0 +1,195 @@
+"""Rollouts: a frozen model fills sentences in orders sampled from a policy, and the policy's inputs are recorded.
+
+The Transformer runs without gradients, so learning costs no more than decoding plus two small networks. Nothing
+here knows about algorithms, returns or losses.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyorder.data.packing import starts_of
+from anyorder.decoding.engine import run_decoding
+from anyorder.decoding.sampling import gumbel_noise
+from anyorder.decoding.schedules import make_schedule
+from anyorder.decoding.state import DecodeBatch
+from anyorder.device import to_device
+from anyorder.learning.ngrams import length_mask
+from anyorder.learning.rewards import Outcome
+from anyorder.models.base import Model
+from anyorder.models.native.attention import Segments
+from anyorder.orders.base import Order, State
+from anyorder.orders.features import PolicyInputs
+from anyorder.orders.learned import LearnedOrder
+
+
+@dataclass(frozen=True)
+class OrderBatch:
+    """Sentences to roll out, on the host."""
+
+    sentences: DecodeBatch
+    """Canvases, each as often as it is to be filled."""
+    references: np.ndarray
+    """(canvases, R) ids, padded."""
+    reference_lengths: np.ndarray
+    """(canvases,)"""
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """D choices between two or more masked positions, of all rollouts, step by step. Forced choices are left out."""
+
+    inputs: PolicyInputs
+    """(rows,) the policy's inputs at the masked positions, decision by decision."""
+    segments: Segments
+    """How many rows each decision has."""
+    positions: Tensor
+    """(rows,) int64: the index of each row in the flattened (D, T)."""
+    width: int
+    """T"""
+    chosen: Tensor
+    """(D,) the position that was filled."""
+    rollout: Tensor
+    """(D,) the index of the rollout."""
+    rollout_on_host: np.ndarray
+    """The same, on the host."""
+    step: Tensor
+    """(D,) from 0."""
+    opening: Tensor | None
+    """(D, hidden_size) what the value network sees: the delimiter before the target."""
+    reference: Tensor | None
+    """(D, T) log-probabilities of a reference order."""
+
+    @property
+    def target_lengths(self) -> Tensor:
+        """(D,) T of each decision's sentence: masked positions plus those filled before, one per step."""
+        return self.segments.cu_seqlens.diff() + self.step
+
+    def select(self, numbers: np.ndarray) -> "Decisions":
+        """Some of the decisions, by number."""
+        assert self.segments.lengths is not None
+        device = self.chosen.device
+        counts = self.segments.lengths[numbers]
+        segments, index = Segments.of(counts, device), to_device(numbers, device)
+        total = int(counts.sum())
+        decision = torch.arange(len(numbers), device=device)
+        decision = decision.repeat_interleave(to_device(counts, device), output_size=total)
+        shift = (self.segments.cu_seqlens[index] - segments.cu_seqlens[:-1])[decision]
+        rows = torch.arange(total, device=device) + shift
+        return Decisions(
+            inputs=self.inputs[rows],
+            segments=segments,
+            positions=decision * self.width + self.positions[rows] % self.width,
+            width=self.width,
+            chosen=self.chosen[index],
+            rollout=self.rollout[index],
+            rollout_on_host=self.rollout_on_host[numbers],
+            step=self.step[index],
+            opening=None if self.opening is None else self.opening[index],
+            reference=None if self.reference is None else self.reference[index],
+        )
+
+
+@dataclass(frozen=True)
+class _StepRecord:
+    """What one step recorded for the sentences in which there was a choice."""
+
+    inputs: PolicyInputs
+    counts: np.ndarray
+    """Masked positions of each sentence, on the host."""
+    where: Tensor
+    """Those positions, as in `State`."""
+    opening: Tensor | None
+    reference: Tensor | None
+
+
+class SamplingOrder(Order):
+    """Samples from a learned order's distribution by adding Gumbel noise to its scores, and records what it saw."""
+
+    def __init__(
+        self, order: LearnedOrder, with_opening: bool, reference: Order | None = None, reference_scale: float = 1.0
+    ):
+        self.name = f"sampled {order.name}"
+        self._order, self._reference, self._reference_scale = order, reference, reference_scale
+        self.needs = order.needs if reference is None or reference.needs in ("nothing", order.needs) else "both"
+        self.needs_opening = with_opening
+        self._records: list[_StepRecord] = []
+
+    def scores(self, state: State) -> Tensor:
+        assert state.segments is not None
+        assert state.segments.lengths is not None
+        assert state.where is not None
+        inputs = self._order.inputs(state)
+        scores = state.spread(self._order.network(inputs, state.segments))
+        counts = state.segments.lengths
+        choices = int(np.count_nonzero(counts > 1))  # the longest come first: those with a choice are a prefix
+        rows = int(counts[:choices].sum())
+        reference = None
+        if self._reference is not None:
+            reference = self._reference_scale * self._reference.scores(state)[:choices]
+            reference = reference.masked_fill(~state.masked[:choices], -torch.inf).log_softmax(1)
+        opening = None if state.opening is None else state.opening[:choices]
+        self._records.append(_StepRecord(inputs[:rows], counts[:choices], state.where[:rows], opening, reference))
+        # The largest of scores plus Gumbel noise is a sample of their softmax. The noise is a hash of the sentence's
+        # key, the position and the step, so a rollout does not depend on its batch. It also decides between equal
+        # scores, where decoding takes the leftmost position.
+        return scores + gumbel_noise(state.keys, state.positions + (state.step << 20))
+
+    def decisions(self, steps: Tensor, lengths: Tensor) -> Decisions:
+        """All decisions. steps: (N, T) the step at which decoding with this order filled each position."""
+        width = steps.shape[1]
+        was_masked = length_mask(lengths, width) & (steps > 0)  # what was given is never chosen
+        position_at = steps.masked_fill(~was_masked, width + 1).argsort(dim=1)
+        counts = np.array([len(record.counts) for record in self._records])
+        openings = [record.opening for record in self._records if record.opening is not None]
+        references = [record.reference for record in self._records if record.reference is not None]
+        step = np.repeat(np.arange(len(counts)), counts)
+        rollout = np.concatenate([np.arange(count) for count in counts])
+        step_tensor, rollout_tensor = to_device(step, steps.device), to_device(rollout, steps.device)
+        starts = starts_of(counts).tolist()
+        return Decisions(
+            inputs=PolicyInputs.cat([record.inputs for record in self._records]),
+            segments=Segments.of(np.concatenate([record.counts for record in self._records]), steps.device),
+            positions=torch.cat(
+                [record.where + start * width for record, start in zip(self._records, starts, strict=True)]
+            ),
+            width=width,
+            chosen=position_at[rollout_tensor, step_tensor],
+            rollout=rollout_tensor,
+            rollout_on_host=rollout,
+            step=step_tensor,
+            opening=torch.cat(openings) if openings else None,
+            reference=torch.cat(references) if references else None,
+        )
+
+
+def roll_out(model: Model, batch: OrderBatch, sampler: SamplingOrder) -> tuple[Decisions, Outcome]:
+    """Fill every sentence, one position per step."""
+    state = run_decoding(model, batch.sentences, sampler, make_schedule("one"))
+    ids, steps, logprobs = (value.clone() for value in state.results())
+    lengths = to_device(state.lengths, model.device)
+    copies, canvases = batch.sentences.copies, batch.sentences.canvases
+    languages = canvases.packed.languages[canvases.starts]
+    outcome = Outcome(
+        ids=ids,
+        lengths=lengths,
+        references=to_device(batch.references, model.device).repeat_interleave(copies, 0),
+        reference_lengths=to_device(batch.reference_lengths, model.device).repeat_interleave(copies, 0),
+        steps=steps,
+        logprobs=logprobs,
+        languages=to_device(languages, model.device).repeat_interleave(copies, 0),
+    )
+    return sampler.decisions(steps, lengths), outcome
+
+
+def edge_fills(outcome: Outcome) -> Tensor:
+    """(N, T) bool: the position was the leftmost or the rightmost masked one when it was filled.
+
+    It was the leftmost if nothing to its left was filled later.
+    """
+    steps = outcome.steps.masked_fill(~outcome.inside, 0)
+    from_left = steps.cummax(1).values
+    from_right = steps.flip(1).cummax(1).values.flip(1)
+    return ((steps == from_left) | (steps == from_right)) & outcome.to_fill

@@ -1,0 +1,185 @@
+"""Block-causal models: what is computed for a block is cached as long as it is valid.
+
+A position sees its own block and the blocks before it. So the keys, values and outputs of a block depend only on the
+tokens up to its end, and they stay valid until one of these tokens changes. Each call to `hidden` runs the blocks from
+the first with a changed token to the last that is needed. This is correct for every order, schedule and revision. It is
+fast if blocks are filled from left to right: then each step runs only the block that is being filled.
+
+Nothing here depends on the order or the schedule: changes are detected by comparing tokens. The host waits for the
+device once per call, to learn which part of each sequence must run.
+
+On the CPU, sequences run in tiles that are always at the same positions and see the same number of keys. So a result is
+the same, bit for bit, whether the blocks before it were cached or recomputed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import lcm
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyorder.data.packing import ranges, round_up, same_shapes, starts_of
+from anyorder.device import to_device
+from anyorder.models.base import Context
+from anyorder.models.hf.padded_context import ROUND_CPU, ROUND_CUDA, predicted_by
+from anyorder.models.native.attention import Cache, QueryPositions
+
+if TYPE_CHECKING:
+    from anyorder.models.hf.adapter import TransformersModel
+
+_UNKNOWN = -1
+"""Marks positions where nothing is cached. No token has this id."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Sequences that go through the network together."""
+
+    members: np.ndarray
+    """(B,) their indices."""
+    starts: np.ndarray
+    """(B,) the first position that runs in each."""
+    stops: np.ndarray
+    """(B,) the position after the last one that runs in each."""
+    width: int
+    """Number of positions that run in each sequence, with padding."""
+    seen: int
+    """Number of positions up to the last one that runs in each sequence, with padding."""
+
+
+class BlockCausalContext(Context):
+    """Sequences with a cache of everything computed that is still valid.
+
+    Cached tensors have one more row than there are tokens. It comes first; results for padding are written there.
+    """
+
+    def __init__(self, model: "TransformersModel", sizes: np.ndarray):
+        """sizes: (B,) tokens of each sequence, delimiters included."""
+        assert model.block_size is not None
+        self._model, self._sizes, self._block = model, sizes, model.block_size
+        device, count = model.device, int(sizes.sum())
+        self._tile = lcm(self._block, ROUND_CPU) if _runs_in_tiles(device) else self._block
+        """Runs start and stop at multiples of this."""
+        owner, positions = np.repeat(np.arange(len(sizes)), sizes), ranges(np.zeros_like(sizes), sizes)
+        self._owner, self._positions = to_device(owner, device), to_device(positions, device)
+        """(packed tokens,) the sequence that each belongs to, and its position there."""
+        self._predicted_by = to_device(predicted_by(sizes, model.is_shifted), device)
+        self._known = torch.full((count,), _UNKNOWN, device=device)
+        """(packed tokens,) the tokens from which the cached values were computed."""
+        self._outputs = torch.empty(count + 1, model.hidden_size, dtype=model.network.dtype, device=device)
+        self._cache = Cache([])
+
+    def hidden(self, tokens: Tensor, at: QueryPositions) -> Tensor:
+        asked = self._predicted_by[at.rows]
+        starts, stops = self._missing(tokens, asked)
+        for run in self._tiles(starts, stops) if _runs_in_tiles(tokens.device) else self._groups(starts, stops):
+            self._compute(tokens, run)
+        self._remember(tokens, starts, stops)
+        return self._outputs[asked + 1]
+
+    def _missing(self, tokens: Tensor, asked: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """(B,) and (B,): where to start and stop in each sequence."""
+        behind = len(tokens) + self._tile
+        changed = torch.where(tokens != self._known, self._positions, behind)
+        nowhere = tokens.new_full((len(self._sizes),), -1)
+        first = nowhere.scatter_reduce(0, self._owner, changed, "amin", include_self=False)
+        last = nowhere.scatter_reduce(0, self._owner[asked], self._positions[asked], "amax")
+        first, last = torch.stack([first, last]).cpu().numpy() // self._tile
+        stops = np.minimum((last + 1) * self._tile, self._sizes)
+        return np.minimum(first * self._tile, stops), stops
+
+    def _tiles(self, starts: np.ndarray, stops: np.ndarray) -> Iterator[_Run]:
+        """Tile by tile, each for all sequences that need it: its shape depends only on its position."""
+        for start in range(int(starts.min()), int(stops.max()), self._tile):
+            members = np.flatnonzero((starts <= start) & (start < stops))
+            if len(members):
+                stop = start + self._tile
+                first = np.full(len(members), start)
+                yield _Run(members, first, np.minimum(stop, stops[members]), self._tile, stop)
+
+    def _groups(self, starts: np.ndarray, stops: np.ndarray) -> Iterator[_Run]:
+        """Group sequences with the same padded lengths."""
+        widths, seen = round_up(stops - starts, ROUND_CPU), round_up(stops, ROUND_CUDA)
+        for (width, keys), members in same_shapes(widths, seen):
+            if width:
+                yield _Run(members, starts[members], stops[members], width, keys)
+
+    def _compute(self, tokens: Tensor, run: _Run) -> None:
+        """Run sequences through the network; cache the results. tokens: (packed tokens,)"""
+        device, stop = self._model.device, run.stops[:, None]
+        rows = starts_of(self._sizes)[run.members, None]
+        query, key = run.starts[:, None] + np.arange(run.width), np.arange(run.seen)
+        positions = np.minimum(query, stop - 1)  # padding repeats the last one
+        visible = (key // self._block <= positions[:, :, None] // self._block) & (key < stop)[:, None, :]
+        kept = _KeptKeysValues(
+            self._cache,
+            len(self._outputs),
+            written=to_device(np.where(query < stop, rows + query + 1, 0).reshape(-1), device),
+            seen=to_device(rows + np.minimum(key, stop - 1) + 1, device),
+        )
+        states = self._model.network.base_model(
+            input_ids=tokens[to_device(rows + positions, device)],
+            attention_mask=to_device(visible[:, None], device),
+            position_ids=to_device(positions, device),
+            past_key_values=kept,
+            use_cache=True,
+        ).last_hidden_state
+        self._outputs.index_copy_(0, kept.written, states.flatten(0, 1))
+
+    def _remember(self, tokens: Tensor, starts: np.ndarray, stops: np.ndarray) -> None:
+        """Record the tokens that the cache is based on. What comes after a changed block is invalidated."""
+        starts = np.where(starts < stops, starts, self._sizes)
+        start, stop = (to_device(one, tokens.device)[self._owner] for one in (starts, stops))
+        now = torch.where(self._positions < stop, tokens, _UNKNOWN)
+        self._known = torch.where(self._positions < start, self._known, now)
+
+    def repeat(self, copies: int) -> "BlockCausalContext":
+        return self.select(np.repeat(np.arange(len(self._sizes)), copies))
+
+    def keep_first(self, count: int) -> None:
+        self._sizes = self._sizes[:count]
+        tokens = int(self._sizes.sum())
+        for name in ("_owner", "_positions", "_predicted_by", "_known"):
+            setattr(self, name, getattr(self, name)[:tokens])
+        self._outputs = self._outputs[: tokens + 1]
+        self._cache = Cache([layer[: tokens + 1] for layer in self._cache.layers])
+
+    def select(self, canvases: np.ndarray) -> "BlockCausalContext":
+        sizes = self._sizes[canvases]
+        rows = to_device(ranges(starts_of(self._sizes)[canvases], sizes), self._model.device)
+        kept = torch.cat([rows.new_zeros(1), rows + 1])
+        chosen = BlockCausalContext(self._model, sizes)
+        chosen._known = self._known[rows]
+        chosen._outputs = self._outputs[kept]
+        chosen._cache = Cache([layer[kept] for layer in self._cache.layers])
+        return chosen
+
+
+def _runs_in_tiles(device: torch.device) -> bool:
+    """Many small runs, so that results agree bit for bit. On CUDA they do not; fewer, larger runs are faster."""
+    return device.type == "cpu"
+
+
+class _KeptKeysValues:
+    """Passed to Transformers as a cache: stores new keys and values in their rows, and returns all visible ones."""
+
+    def __init__(self, cache: Cache, rows: int, written: Tensor, seen: Tensor):
+        """rows: size of the cache; written: (B * Q,) rows of the queries; seen: (B, K) rows of the keys."""
+        self._cache, self._rows = cache, rows
+        self.written, self._seen = written, seen
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+        """keys, values: (B, heads, Q, size) of the queries; returns those of all visible positions."""
+        new = torch.stack([keys.transpose(1, 2), values.transpose(1, 2)], 2).flatten(0, 1)  # (B * Q, 2, heads, size)
+        if layer == len(self._cache.layers):
+            self._cache.layers.append(new.new_zeros(self._rows, *new.shape[1:]))
+        self._cache.store(layer, self.written, new)
+        seen = self._cache.layers[layer][self._seen]
+        return seen[:, :, 0].transpose(1, 2), seen[:, :, 1].transpose(1, 2)
+
+    def get_seq_length(self, layer: int = 0) -> int:
+        """Positions are always given, so none are derived from this."""
+        return 0

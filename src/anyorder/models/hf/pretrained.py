@@ -1,0 +1,236 @@
+"""Masked Transformers models on disk and on the hub. Their code is never run, and nothing is ever unpickled."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anyorder.errors import InputError
+from anyorder.files import verify
+from anyorder.files.records import Record, check_finite, no_weights, parse_json, read_json, read_record, read_tensors
+from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.hf.families import FAMILIES, Family, family_of
+from anyorder.models.native.storage import CONFIG, WEIGHTS, find, local_folder
+
+PREFIX = "hf:"
+_VOCABULARIES = ("merges.txt", "vocab.txt", "*.model")
+_INDEX, _TOKENIZER = f"{WEIGHTS}.index.json", "tokenizer_config.json"
+_OUTPUT_BIAS = "lm_head.bias"
+_ANY_LENGTH = int(1e30)
+"""For tokenizers: this package does its own length checks."""
+
+
+def is_transformers(name: str | Path) -> bool:
+    """Whether a name or a folder's contents denote a Transformers model."""
+    if str(name).startswith(PREFIX):
+        return True
+    file = local_folder(name) / CONFIG
+    try:
+        return file.exists() and read_json(file).get("model_type") in FAMILIES
+    except (InputError, OSError):
+        return False
+
+
+def load_transformers(
+    name: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> TransformersModel:
+    """A masked model from a folder or by its hub id, with or without the `hf:` prefix."""
+    folder = find(str(name).removeprefix(PREFIX), _VOCABULARIES, only_here=False)
+    verify(folder, CONFIG, WEIGHTS, "tokenizer.json")
+    record = read_record(folder / CONFIG)
+    family = family_of(record)
+    with quiet():
+        tokenizer = _load_tokenizer(folder, family)
+        config = _load_config(folder, record, family)
+        mask_token = _mask_token(folder, tokenizer, config, family)
+        network = _load_network(folder, config, record, family, dtype).to(device)
+    return TransformersModel(network, tokenizer, family, mask_token, *_conventions(record, family), path=folder)
+
+
+def wrap_transformers(network: Any, tokenizer: Any, name: str = "model") -> TransformersModel:
+    """A masked model from a network of Transformers and a tokenizer that are in memory.
+
+    The network itself is used, not a copy: it is put into evaluation mode, frozen and undirected, and its layers sum in
+    a fixed order. Its device and precision stay. The tokenizer is copied.
+
+    Args:
+        network: An instance of a native class, such as `BertForMaskedLM`, with its output layer.
+        tokenizer: Its tokenizer.
+        name: What records and messages call the model.
+    """
+    settings: Any = getattr(network, "config", None)
+    if not hasattr(settings, "to_json_string"):
+        raise InputError(f"a {type(network).__name__} is not a network of Transformers", "network")
+    if not hasattr(tokenizer, "convert_ids_to_tokens"):
+        raise InputError(f"a {type(tokenizer).__name__} is not a tokenizer of Transformers", "tokenizer")
+    record = Record(name, parse_json(settings.to_json_string(use_diff=False), name))
+    family = family_of(record)
+    if not isinstance(network, getattr(import_transformers(), family.class_name)):
+        kind = type(network).__name__
+        raise InputError(f"{name}: is a {kind}, expected a {family.class_name}, which predicts tokens")
+    with quiet():
+        tokenizer = deepcopy(tokenizer)
+        tokenizer.model_max_length = _ANY_LENGTH
+        mask_token = _mask_token(name, tokenizer, settings, family)
+        network.set_attn_implementation("sdpa")
+    if family.is_language_model:
+        settings.is_causal = False
+    check_finite(name, network.named_parameters())
+    return TransformersModel(network, tokenizer, family, mask_token, *_conventions(record, family), name=name)
+
+
+def _conventions(record: Record, family: Family) -> tuple[bool, int | None]:
+    """Whether position i is predicted by the output at i - 1, and the block size; see `Family`."""
+    return bool(record.integer("logits_shift", at_most=1, default=int(family.is_shifted))), _block_size(record, family)
+
+
+def _block_size(record: Record, family: Family) -> int | None:
+    has_blocks = record.boolean("cross_attn", default=True)  # BD3-LM is first trained without blocks
+    if not (family.is_language_model and has_blocks):
+        return None
+    return record.integer(family.block_key, at_least=1) if family.block_key in record else family.block_size
+
+
+def _load_tokenizer(folder: Path, family: Family) -> Any:
+    if not any(file for name in ("tokenizer.json", "vocab.json", *_VOCABULARIES) for file in folder.glob(name)):
+        folder = _fetch_tokenizer(folder, family.tokenizer_name)
+    named = read_record(folder / _TOKENIZER) if (folder / _TOKENIZER).exists() else Record("", {})
+    # For some model types, Transformers replaces a generic tokenizer with the usual one of that type.
+    is_generic = named.text("tokenizer_class", default="") in ("PreTrainedTokenizerFast", "TokenizersBackend")
+    class_name = "PreTrainedTokenizerFast" if is_generic else family.tokenizer_class
+    options = {"trust_remote_code": False} if class_name == "AutoTokenizer" else {}
+    with _as_input_error(f"{folder}: its tokenizer cannot be read"):
+        tokenizer_class = getattr(import_transformers(), class_name)
+        tokenizer = tokenizer_class.from_pretrained(folder, local_files_only=True, **options)
+    tokenizer.model_max_length = _ANY_LENGTH
+    return tokenizer
+
+
+def _fetch_tokenizer(folder: Path, name: str | None) -> Path:
+    """The tokenizer folder for a model that comes without one. name: a model on the hub that has it"""
+    from huggingface_hub import snapshot_download
+
+    if name is None:
+        raise InputError(f"{folder}: has no tokenizer (tokenizer.json)")
+    with _as_input_error(f"{folder}: has no tokenizer; put the tokenizer.json of {name} there"):
+        return Path(snapshot_download(name, allow_patterns=["tokenizer*.json", "vocab.json", "merges.txt"]))
+
+
+def _load_config(folder: Path, record: Record, family: Family) -> Any:
+    settings = family.native_config(record)
+    with _as_input_error(f"{folder / CONFIG}: does not describe a {family.class_name}"):
+        config = getattr(import_transformers(), family.class_name).config_class.from_dict(settings)
+    if family.is_language_model:
+        config.is_causal = False
+    return config
+
+
+def _mask_token(place: Path | str, tokenizer: Any, config: Any, family: Family) -> int:
+    known, room = len(tokenizer), config.vocab_size
+    named = [tokenizer.mask_token_id, getattr(config, "mask_token_id", None), family.mask_token]
+    for token in [*named, known if family.appends_mask else None]:
+        if isinstance(token, int) and 0 <= token < min(known, room):
+            return token
+        if token == known < room:  # the model has one more token than its tokenizer
+            tokenizer.add_special_tokens({"mask_token": "<|mask|>"})
+            return token
+    raise InputError(f"{place}: is not a masked model: neither its tokenizer nor its {CONFIG} has a mask token")
+
+
+def _load_network(folder: Path, config: Any, record: Record, family: Family, dtype: torch.dtype) -> Any:
+    if not (folder / WEIGHTS).exists() and not (folder / _INDEX).exists():
+        raise no_weights(folder / WEIGHTS)
+    weights = _converted_weights(folder, record, family) if family.converts else None
+    output_bias = weights.pop(_OUTPUT_BIAS, None) if weights else None
+    with _as_input_error(f"{folder}: its weights cannot be read"):
+        network, loaded = getattr(import_transformers(), family.class_name).from_pretrained(
+            folder if weights is None else None,
+            config=config,
+            dtype=dtype,
+            state_dict=weights,
+            key_mapping=dict(family.renames) or None,
+            attn_implementation="sdpa",
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # to name them below
+        )
+    if missing := sorted(loaded["missing_keys"]):
+        raise InputError(f"{folder}: is not a {family.class_name}: its weights lack {missing[0]}")
+    if mismatched := sorted(loaded["mismatched_keys"]):
+        name, saved, expected = mismatched[0]
+        sizes = f"{_shape_text(saved)}, expected {_shape_text(expected)} by its {CONFIG}"
+        raise InputError(f"{folder}: {name} has the shape {sizes}")
+    # Weights of other parts, such as a pooling layer, are not needed. More layers of the same kind are a mistake.
+    known = network.state_dict().keys()
+    kinds = {_numberless(name) for name in known}
+    if surplus := sorted(
+        name for name in loaded["unexpected_keys"] if name not in known and _numberless(name) in kinds
+    ):
+        raise InputError(f"{folder}: has {surplus[0]}, more layers than its {CONFIG} says")
+    if output_bias is not None:  # the native class has no bias here, but the layer is a plain linear one
+        network.get_output_embeddings().bias = torch.nn.Parameter(output_bias.to(dtype))
+    check_finite(folder, network.named_parameters())
+    return network
+
+
+def _shape_text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "of a single number"
+
+
+def _numberless(name: str) -> str:
+    """The name of a weight without the number of its layer."""
+    return re.sub(r"\d+", "#", name)
+
+
+def _converted_weights(folder: Path, record: Record, family: Family) -> dict[str, torch.Tensor]:
+    assert family.converts is not None
+    theirs: dict[str, torch.Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        theirs |= read_tensors(file)
+    with _as_input_error(f"{folder}: its weights cannot be read"):
+        try:
+            return family.converts(theirs, record)
+        except KeyError as error:
+            kind = record.text("model_type")
+            raise InputError(f"{folder}: is not of model_type {kind}: its weights lack {error.args[0]}") from None
+
+
+def import_transformers() -> Any:
+    """The package, or an error saying how to install it."""
+    try:
+        import transformers
+    except ImportError:
+        raise InputError("models of Transformers need that package: pip install 'transformers>=5.2'") from None
+    return transformers
+
+
+@contextmanager
+def _as_input_error(message: str) -> Iterator[None]:
+    """Transformers, tokenizers and safetensors raise errors of all kinds for damaged files."""
+    try:
+        yield
+    except (InputError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise InputError(f"{message} ({reason})") from None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence Transformers' warnings and progress bars."""
+    logging = import_transformers().utils.logging
+    verbosity, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if has_bar:
+            logging.enable_progress_bar()

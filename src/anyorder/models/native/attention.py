@@ -1,0 +1,243 @@
+"""Who attends to whom in a packed batch. The Transformer asks an `AttentionPattern`; it never sees sentences itself.
+
+Sequences are packed end to end, and `Segments` says where each begins. On CUDA in half precision, attention is one
+variable-length kernel; elsewhere, sequences of equal (rounded) length go through SDPA together. Rounding depends on the
+sequence alone, so its result does not depend on the rest of the batch.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anyorder.data.packing import padded_rows, round_up, same_shapes, starts_of
+from anyorder.device import to_device
+from anyorder.models.native import kernels
+
+MAX_SEGMENTS = 65_535
+"""Maximum segments per call of the variable-length kernel: a CUDA grid allows no more blocks in its second axis."""
+
+
+@dataclass(eq=False)
+class Segments:
+    """Sequences of a packed batch, end to end."""
+
+    cu_seqlens: Tensor
+    """(segments + 1,) int32 on the device: where each begins, and where the last one ends."""
+    max_seqlen: int
+    """Length of the longest segment, or an upper bound."""
+    lengths: np.ndarray | None = None
+    """(segments,) on the host; needed wherever the variable-length kernel cannot run."""
+    _plans: list[tuple["Segments", "_Plan"]] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def of(cls, lengths: np.ndarray, device: torch.device | str = "cpu") -> "Segments":
+        cu_seqlens = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, out=cu_seqlens[1:])
+        max_seqlen = int(lengths.max()) if len(lengths) else 0
+        return cls(to_device(cu_seqlens, device), max_seqlen, lengths)
+
+    def first(self, count: int) -> "Segments":
+        """Only the first `count` segments."""
+        assert self.lengths is not None
+        lengths = self.lengths[:count]
+        return Segments(self.cu_seqlens[: count + 1], int(lengths.max()), lengths)
+
+    def chunks(self, size: int) -> Iterator[tuple[slice, "Segments"]]:
+        """At most `size` segments at a time, with the rows they cover."""
+        assert self.lengths is not None
+        end = 0
+        for first in range(0, len(self.lengths), size):
+            lengths = self.lengths[first : first + size]
+            start, end = end, end + int(lengths.sum())
+            cu_seqlens = self.cu_seqlens[first : first + len(lengths) + 1] - start
+            yield slice(start, end), Segments(cu_seqlens, int(lengths.max()), lengths)
+
+    def plan(self, keys: "Segments") -> "_Plan":
+        """How these queries attend to those keys in SDPA; computed once for all layers."""
+        for known, plan in self._plans:
+            if known is keys:
+                return plan
+        plan = _Plan.make(self, keys)
+        self._plans.append((keys, plan))
+        return plan
+
+
+@dataclass(frozen=True)
+class QueryPositions:
+    """Some positions of a packed batch: the only ones at which the last layer is computed."""
+
+    rows: Tensor
+    """(queries,) int64, ascending."""
+    segments: Segments
+    """How many of them are in each segment."""
+
+
+def attend(query: Tensor, keys_values: Tensor, queries: Segments, keys: Segments) -> Tensor:
+    """Attention of segment i of the queries to segment i of the keys and values; all packed.
+
+    query: (tokens, heads, size), keys_values: (tokens, 2, heads, size)
+    """
+    short = max(queries.max_seqlen, keys.max_seqlen) <= kernels.MAX_LENGTH and query.shape[-1] in kernels.HEAD_SIZES
+    if short and kernels.usable(query):
+        return kernels.attend_short(
+            query, keys_values, queries.cu_seqlens, keys.cu_seqlens, queries.max_seqlen, keys.max_seqlen
+        )
+    key, value = keys_values[:, 0], keys_values[:, 1]
+    if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
+        if len(queries.cu_seqlens) - 1 <= MAX_SEGMENTS:
+            return _attend_packed(query, key, value, queries, keys)
+        chunks = zip(queries.chunks(MAX_SEGMENTS), keys.chunks(MAX_SEGMENTS), strict=True)
+        return torch.cat(
+            [
+                _attend_packed(query[rows], key[key_rows], value[key_rows], query_segments, key_segments)
+                for (rows, query_segments), (key_rows, key_segments) in chunks
+            ]
+        )
+    return queries.plan(keys).attend(query, key, value)
+
+
+def _attend_packed(query: Tensor, key: Tensor, value: Tensor, queries: Segments, keys: Segments) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    out = varlen_attn(query, key, value, queries.cu_seqlens, keys.cu_seqlens, queries.max_seqlen, keys.max_seqlen)
+    assert isinstance(out, Tensor)
+    return out
+
+
+class AttentionPattern(ABC):
+    """The attention rule of one forward pass."""
+
+    @abstractmethod
+    def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
+        """query: (queries or tokens, heads, size); keys_values: (tokens, 2, heads, size), keys and values."""
+
+
+@dataclass(frozen=True)
+class FullAttention(AttentionPattern):
+    """Every token attends to the whole of its segment."""
+
+    segments: Segments
+
+    def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
+        return attend(query, keys_values, at.segments if at else self.segments, self.segments)
+
+
+@dataclass(frozen=True)
+class SourceIsolated(AttentionPattern):
+    """Pairs in which the target attends to both halves but the source only to itself."""
+
+    pairs: Segments
+    halves: Segments
+    """Each pair cut in two: source, target, source, target, ..."""
+    is_target: Tensor
+    """(tokens,) bool"""
+
+    def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
+        if at:  # queries are target positions
+            return attend(query, keys_values, at.segments, self.pairs)
+        whole = attend(query, keys_values, self.pairs, self.pairs)
+        apart = attend(query, keys_values, self.halves, self.halves)
+        return torch.where(self.is_target[:, None, None], whole, apart)
+
+
+@dataclass
+class Cache:
+    """Keys and values of every layer for pairs with a fixed source and a changing target.
+
+    Packed layout: source 1, target 1, source 2, target 2, ...
+    """
+
+    layers: list[Tensor]
+    """Per layer (tokens, 2, heads, size): keys and values."""
+
+    def store(self, layer: int, rows: Tensor, keys_values: Tensor) -> None:
+        """keys_values: (rows, 2, heads, size)"""
+        # The copy moves element by element: 8-byte elements take a quarter of the time of half-precision ones.
+        _wide(self.layers[layer]).index_copy_(0, rows, _wide(keys_values))
+
+
+@dataclass(frozen=True)
+class Prefill(AttentionPattern):
+    """Sources alone, each attending to itself; their keys and values go into a cache."""
+
+    sources: Segments
+    rows: Tensor
+    """(tokens,) the cache row of each source token."""
+    cache: Cache
+
+    def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
+        self.cache.store(layer, self.rows, keys_values)
+        return attend(query, keys_values, self.sources, self.sources)
+
+
+@dataclass(frozen=True)
+class CachedSource(AttentionPattern):
+    """Targets alone, each attending to its cached source and itself."""
+
+    targets: Segments
+    pairs: Segments
+    rows: Tensor
+    """(tokens,) the cache row of each target token."""
+    cache: Cache
+
+    def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
+        self.cache.store(layer, self.rows, keys_values)
+        return attend(query, self.cache.layers[layer], at.segments if at else self.targets, self.pairs)
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """The rows as (rows, anything), viewed as int64 if their size allows it."""
+    flat = tensor.flatten(1)
+    return flat.view(torch.int64) if flat.shape[1] * flat.element_size() % 8 == 0 else flat
+
+
+ROUND = 16
+"""Segments go through SDPA grouped by length, rounded up to a multiple of this."""
+SINGLE_QUERY = 4
+"""A single query is padded to this many rows. With fewer, some matrix libraries' results depend on the batch."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Packed attention through SDPA: one call per pair of rounded lengths."""
+
+    groups: list[tuple[Tensor, ...]]
+    """(queries to take, keys to take, which keys are real): (B, Q), (B, K), (B, 1, 1, K)."""
+    back: Tensor
+    """(tokens,) index of each packed query's result in the groups' concatenated results."""
+
+    @classmethod
+    def make(cls, queries: Segments, keys: Segments) -> "_Plan":
+        if queries.lengths is None or keys.lengths is None:
+            raise ValueError("attention outside CUDA half precision needs the segment lengths on the host")
+        device = queries.cu_seqlens.device
+        q_lengths, k_lengths = queries.lengths.astype(np.int64), keys.lengths.astype(np.int64)
+        q_starts, k_starts = starts_of(q_lengths), starts_of(k_lengths)
+        q_sizes = np.where(q_lengths == 1, SINGLE_QUERY, round_up(q_lengths, ROUND))
+        back = np.zeros(int(q_lengths.sum()), np.int64)
+        groups = []
+        done = 0
+        for (q_size, k_size), members in same_shapes(q_sizes, round_up(k_lengths, ROUND)):
+            if q_size == 0:
+                continue
+            take_q, is_query = padded_rows(q_starts[members], q_lengths[members], q_size)
+            take_k, is_key = padded_rows(k_starts[members], k_lengths[members], k_size)
+            groups.append(tuple(to_device(array, device) for array in (take_q, take_k, is_key[:, None, None])))
+            back[take_q[is_query]] = done + np.flatnonzero(is_query)
+            done += is_query.size
+        return cls(groups, to_device(back, device))
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        results = []
+        for take_q, take_k, real in self.groups:
+            q, k, v = query[take_q], key[take_k], value[take_k]
+            out = F.scaled_dot_product_attention(
+                q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=real
+            )
+            results.append(out.transpose(1, 2).flatten(0, 1))
+        return torch.cat(results)[self.back]

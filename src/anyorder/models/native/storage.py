@@ -1,0 +1,199 @@
+"""Models on disk and on the hub: config.json, model.safetensors, tokenizer.json. Nothing is ever unpickled.
+
+`int8` storage keeps one scale per 64 weights of a row; loading restores float32, identically on every machine.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import torch
+from torch import Tensor
+
+from anyorder.data.vocabulary import FILE as VOCABULARY
+from anyorder.data.vocabulary import Vocabulary
+from anyorder.device import Uninitialized, shapes_only
+from anyorder.errors import InputError, unknown
+from anyorder.files import atomic_folder, read_whole, verify, write_json, write_tensors
+from anyorder.files.records import Record, check_shapes, read_record, read_tensors
+from anyorder.models.native.length import LengthTable
+from anyorder.models.native.translation_model import ModelConfig, TranslationModel
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+LENGTHS = "lengths.json"
+STORAGE = ("float32", "bfloat16", "int8")
+GROUP = 64
+BUNDLED = Path(str(files("anyorder") / "bundled"))
+"""The models that come with this package, each in a folder named after it."""
+
+
+def load(name: str | Path) -> TranslationModel:
+    """A model in float32 on the CPU, from a folder, a bundled name or a hub id."""
+    folder = find(name)
+    model = read_whole(folder, _load)
+    model.path = folder
+    return model
+
+
+def _load(folder: Path) -> TranslationModel:
+    record = read_record(folder / CONFIG)
+    kind = record.text("model_type", default="")
+    if kind == "xlm":
+        from anyorder.models.native.xlm import load_xlm
+
+        return load_xlm(folder, record)
+    if kind != "anyorder":
+        raise InputError(
+            f"{folder / CONFIG}: model_type '{kind}' does not translate, expected 'anyorder' or 'xlm'; "
+            "masked language models are for infill and generate"
+        )
+    if "shape" in record:
+        raise InputError(f"{folder / CONFIG}: was written by version 0.1.0; CHANGELOG.md says how to convert it")
+    verify(folder, CONFIG, VOCABULARY, WEIGHTS, LENGTHS)
+    expected_vocabulary = record.text("vocabulary")
+    settings = {name: value for name, value in record.values.items() if name not in ("model_type", "vocabulary")}
+    config = Record(record.where, settings).config(ModelConfig)
+    vocabulary = Vocabulary.load(folder, config.vocab_size)
+    if expected_vocabulary != vocabulary.fingerprint:
+        raise InputError(
+            f"{folder}: wrong vocabulary: {VOCABULARY} is {vocabulary.fingerprint}, "
+            f"the model was trained with {expected_vocabulary}"
+        )
+    model = build(config, vocabulary, _unpack(read_tensors(folder / WEIGHTS), folder / WEIGHTS), folder / WEIGHTS)
+    if (folder / LENGTHS).exists():
+        lengths = read_record(folder / LENGTHS)
+        model.length_table = LengthTable({direction: lengths.take(direction, _Lengths) for direction in lengths})
+    return model
+
+
+_Length = Annotated[int, msgspec.Meta(ge=1, lt=10**9)]
+_Lengths = dict[_Length, Annotated[list[_Length], msgspec.Meta(min_length=1)]]
+"""Target lengths by source length."""
+
+
+def save(model: TranslationModel, folder: Path, storage: str = "float32") -> None:
+    """Write a model; an existing model folder is replaced as a whole."""
+    if storage not in STORAGE:
+        raise unknown("storage", storage, STORAGE)
+    config = {"model_type": "anyorder", "vocabulary": model.vocabulary.fingerprint, **asdict(model.config)}
+    with atomic_folder(folder) as partial:
+        write_json(partial / CONFIG, config)
+        model.vocabulary.save(partial)
+        if model.length_table:
+            (partial / LENGTHS).write_text(json.dumps(model.length_table.seen, separators=(",", ":")), encoding="utf-8")
+        write_tensors(partial / WEIGHTS, _pack(model.state_dict(), storage))
+
+
+def find(name: str | Path, vocabularies: Sequence[str] = ("merges.txt",), only_here: bool = True) -> Path:
+    """The folder of a model: as given, bundled with this package, or fetched from the hub into its cache.
+
+    Args:
+        name: A path, the name of a bundled model, or a hub id.
+        vocabularies: Files to fetch besides JSON and weights.
+        only_here: Whether a name without a slash can only be that of a bundled model.
+    """
+    path = local_folder(name)
+    if path.is_dir():
+        return check_model_folder(path)
+    name = str(name)
+    if not name or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise InputError(f"{name}: no such folder")
+    if only_here and "/" not in name:
+        raise unknown("model", name, bundled_models())
+    return _fetch(name, vocabularies)
+
+
+def local_folder(name: str | Path) -> Path:
+    """The folder with that name, or that of the bundled model with that name."""
+    path = Path(name)
+    return BUNDLED / path if (BUNDLED / path / CONFIG).exists() and not (path / CONFIG).exists() else path
+
+
+def bundled_models() -> list[str]:
+    """Names of the models that come with this package."""
+    return [file.parent.name for file in sorted(BUNDLED.glob(f"*/{CONFIG}"))]
+
+
+def check_model_folder(folder: Path) -> Path:
+    """Raise `InputError` if a folder holds no model."""
+    if not (folder / CONFIG).exists():
+        if (folder / "model" / CONFIG).exists():
+            raise InputError(f"{folder}: is the folder of a run; its model is {folder / 'model'}")
+        raise InputError(f"{folder}: no model in this folder (it has no {CONFIG})")
+    return folder
+
+
+def _fetch(name: str, vocabularies: Sequence[str]) -> Path:
+    """The folder in the hub cache with the model of that id."""
+    from huggingface_hub import snapshot_download
+
+    patterns = ["*.json", "*.safetensors", *vocabularies]  # `*` matches in subfolders: includes learned orders
+    try:
+        return Path(snapshot_download(name, allow_patterns=patterns))
+    except Exception as error:  # the hub client raises its own errors, network errors and file system errors
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"{name}: there is no such folder, and it could not be fetched from the hub ({reason})"
+        ) from None
+
+
+def build(
+    config: ModelConfig, vocabulary: Vocabulary, weights: Mapping[str, Tensor], file: Path, ignore: str | None = None
+) -> TranslationModel:
+    """A model with these weights. Memory is allocated only once their names and shapes are known to fit.
+
+    Args:
+        config: The model's configuration.
+        vocabulary: Its vocabulary.
+        weights: The weights from `file`.
+        file: What error messages call them.
+        ignore: Weights whose names start with this are not in the file; they keep their initial values.
+    """
+    with shapes_only():
+        shapes = {name: value.shape for name, value in TranslationModel(config, vocabulary).state_dict().items()}
+    expected = {name: tuple(shape) for name, shape in shapes.items() if ignore is None or not name.startswith(ignore)}
+    found = {name: tuple(weight.shape) for name, weight in weights.items()}
+    check_shapes(f"{file}: does not fit its {CONFIG}", found, expected)
+    with Uninitialized() if ignore is None else nullcontext():
+        model = TranslationModel(config, vocabulary)
+    model.load_state_dict(weights, strict=ignore is None)
+    return model
+
+
+def _pack(weights: dict[str, Tensor], storage: str) -> dict[str, Tensor]:
+    packed: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        weight = weight.detach().float().cpu().contiguous()
+        if storage == "int8" and weight.dim() == 2 and weight.shape[1] % GROUP == 0:
+            packed[f"{name}.int8"], packed[f"{name}.scale"] = _quantize(weight)
+        else:
+            packed[name] = weight.to(torch.bfloat16) if storage == "bfloat16" else weight
+    return packed
+
+
+def _unpack(packed: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = {}
+    for name, tensor in packed.items():
+        if name.endswith(".int8"):
+            name = name.removesuffix(".int8")
+            scale = packed.get(f"{name}.scale")
+            if scale is None or tensor.dim() != 2 or scale.shape != (len(tensor), tensor.shape[1] / GROUP):
+                raise InputError(f"{file}: {name}.int8 has no scale that fits it")
+            weights[name] = (tensor.float().unflatten(1, (-1, GROUP)) * scale.float()[..., None]).flatten(1)
+        elif not name.endswith(".scale"):
+            weights[name] = tensor.float()
+    return weights
+
+
+def _quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
+    groups = weight.unflatten(1, (-1, GROUP))
+    # At least the smallest normal half: a group of zeros would divide by zero. Steps are of the scale as it is stored.
+    scale = (groups.abs().amax(-1) / 127).clamp(min=torch.finfo(torch.float16).tiny).half()
+    steps = (groups / scale.float()[..., None]).round().clamp(-127, 127)
+    return steps.flatten(1).to(torch.int8), scale

@@ -1,0 +1,239 @@
+"""The undirected translation model: Transformer, tied output layer, length predictor, vocabulary."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anyorder.data.packing import PackedBatch, pack_sentences, ranges
+from anyorder.data.text import Text, TextConfig
+from anyorder.data.vocabulary import Vocabulary
+from anyorder.device import to_device
+from anyorder.errors import InputError, check_number
+from anyorder.models.base import Canvas, CanvasBatch
+from anyorder.models.native.attention import FullAttention, Segments
+from anyorder.models.native.length import LengthPredictor, LengthTable, likely_lengths, pool
+from anyorder.models.native.transformer import Transformer, TransformerConfig, rowwise_linear
+from anyorder.models.native.translation_context import CachedSourceContext, FullPairContext
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Everything about a model that is not a weight."""
+
+    transformer: TransformerConfig
+    vocab_size: int
+    """Size of the vocabulary."""
+    languages: tuple[str, ...]
+    """A language's number is its index here."""
+    text: TextConfig = field(default_factory=TextConfig)
+    activation: str = "gelu"
+    language_embeddings: bool = True
+    predicts_length: bool = True
+    """False if the length predictor was never trained, as in other projects' models."""
+    trained_directions: tuple[str, ...] = ()
+    """The directions it was trained on; empty means every pair of its languages."""
+
+    def __post_init__(self) -> None:
+        check_number("vocab_size", self.vocab_size, at_least=1, at_most=10_000_000, config=ModelConfig)
+        if not self.languages or len(set(self.languages)) < len(self.languages) or not all(self.languages):
+            raise InputError(f"{self.languages}: expected different codes such as de and en", "languages", ModelConfig)
+        if self.activation not in ("gelu", "relu"):
+            raise InputError(f"'{self.activation}': expected gelu or relu", "activation", ModelConfig)
+        if self.trained_directions and len(self.directions) < len(set(self.trained_directions)):
+            message = f"{self.trained_directions}: not all are pairs of its languages"
+            raise InputError(message, "trained_directions", ModelConfig)
+
+    @cached_property
+    def directions(self) -> list[str]:
+        """The directions it translates, such as `de-en`."""
+        pairs = [f"{a}-{b}" for a in self.languages for b in self.languages if a != b]
+        return [pair for pair in pairs if pair in self.trained_directions] if self.trained_directions else pairs
+
+    def direction(self, name: str) -> tuple[int, int]:
+        """Numbers of the source and target language of a direction such as `de-en`."""
+        if name not in self.directions:
+            raise InputError(f"unknown direction '{name}': this model translates {', '.join(self.directions)}")
+        source, _, target = name.partition("-")
+        return self.languages.index(source), self.languages.index(target)
+
+
+class TranslationModel(nn.Module):
+    """`TranslationModel.from_pretrained` loads a trained one."""
+
+    def __init__(self, config: ModelConfig, vocabulary: Vocabulary):
+        super().__init__()
+        if len(vocabulary) != config.vocab_size:
+            raise InputError(
+                f"wrong vocabulary: it has {len(vocabulary)} entries, the model was trained with {config.vocab_size}"
+            )
+        self.config = config
+        self.vocabulary = vocabulary
+        self.length_table: LengthTable | None = None
+        self.path: Path | None = None
+        """The folder it was loaded from; learned orders are stored there."""
+        languages = len(config.languages)
+        self.transformer = Transformer(
+            config.transformer, config.vocab_size, languages if config.language_embeddings else 0, config.activation
+        )
+        self.output_bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.length = LengthPredictor(config.transformer.hidden_size, config.transformer.max_positions, languages)
+
+    @property
+    def device(self) -> torch.device:
+        return self.output_bias.device
+
+    @property
+    def name(self) -> str:
+        """Its name in records: that of the folder it was loaded from."""
+        return self.path.name if self.path else ""
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
+    def hidden_size(self) -> int:
+        return self.config.transformer.hidden_size
+
+    @property
+    def vocabulary_fingerprint(self) -> str:
+        return self.vocabulary.fingerprint
+
+    @property
+    def mask_token(self) -> int:
+        return self.vocabulary.mask
+
+    @property
+    def allowed_tokens(self) -> np.ndarray:
+        """(vocab_size,) bool: everything but the special tokens, which come first."""
+        return np.arange(self.vocab_size) >= self.vocabulary.first_word
+
+    @property
+    def max_length(self) -> int:
+        """Maximum subwords in a source or target, no delimiters."""
+        return self.config.transformer.max_positions - 2
+
+    def languages(self, direction: str) -> tuple[str, str]:
+        """Source and target language of a direction such as `de-en`."""
+        source, target = self.config.direction(direction)
+        return self.config.languages[source], self.config.languages[target]
+
+    def blank_canvas(self, source: np.ndarray, length: int, direction: str, key: int = 0) -> Canvas:
+        """A target of `length` masks for a source."""
+        return Canvas(np.full(length, self.mask_token), source, direction, key)
+
+    def pack(self, canvases: Sequence[Canvas]) -> CanvasBatch:
+        languages = np.array([self.config.direction(canvas.task) for canvas in canvases])
+        sources = [np.zeros(0, np.int64) if canvas.source is None else canvas.source for canvas in canvases]
+        tokens = np.concatenate([canvas.tokens for canvas in canvases])
+        lengths = np.array([len(canvas.tokens) for canvas in canvases])
+        return self.pack_targets(
+            pack_sentences(sources, languages[:, 0], self.vocabulary.eos), lengths, languages[:, 1], tokens
+        )
+
+    def pack_targets(
+        self, sources: PackedBatch, lengths: np.ndarray, languages: np.ndarray, tokens: np.ndarray | None = None
+    ) -> CanvasBatch:
+        """Targets with delimiters around each.
+
+        Args:
+            sources: What they are conditioned on.
+            lengths: (B,) number of positions in each.
+            languages: (B,) the number of each target's language.
+            tokens: Their tokens, end to end; all masks if not given.
+        """
+        sizes = lengths + 2
+        packed = np.full(int(sizes.sum()), self.vocabulary.eos, np.int64)
+        starts = np.cumsum(sizes) - sizes + 1
+        packed[ranges(starts, lengths)] = self.mask_token if tokens is None else tokens
+        targets = PackedBatch(packed, ranges(np.zeros_like(sizes), sizes), np.repeat(languages, sizes), sizes)
+        return CanvasBatch(targets, starts, lengths, sources)
+
+    def context(self, batch: CanvasBatch) -> CachedSourceContext | FullPairContext:
+        assert batch.sources is not None
+        kind = FullPairContext if self.config.transformer.source_sees_target else CachedSourceContext
+        return kind(self, batch.sources, batch.packed)
+
+    def words(self, texts: Sequence[str], language: str) -> list[str]:
+        """Plain sentences as lines of words separated by spaces."""
+        text = self._text[language]
+        return [text.words(line) for line in texts]
+
+    def encode(self, texts: Sequence[str], language: str) -> list[np.ndarray]:
+        """Subword ids of plain sentences, without delimiters."""
+        return [np.array(ids, np.int64) for ids in self.vocabulary.encode(self.words(texts, language))]
+
+    def to_tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+        return self.vocabulary.pieces(ids)
+
+    def to_text(self, ids: Sequence[int] | np.ndarray, task: str) -> str:
+        return self._text[self.languages(task)[1]].sentence(self.vocabulary.words(ids))
+
+    @cached_property
+    def _text(self) -> dict[str, Text]:
+        return {language: Text(language, self.config.text) for language in self.config.languages}
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(queries, vocab_size) scores, in float32 when decoding: half precision would tie the best tokens."""
+        weight = self.transformer.tokens.weight
+        if torch.is_grad_enabled():
+            return F.linear(hidden, weight, self.output_bias)
+        if hidden.is_cuda and hidden.dtype != torch.float32:
+            return torch.mm(hidden, weight.t(), out_dtype=torch.float32) + self.output_bias.float()
+        if hidden.dtype == torch.float32 and not hidden.is_cuda:
+            return rowwise_linear(hidden, weight, self.output_bias)
+        return F.linear(hidden, weight, self.output_bias).float()
+
+    def forward_flops(self, run: float, last: float, predicted: float) -> float:
+        """Multiply-adds of a forward pass, given the tokens run, those in the last layer and those predicted."""
+        size = self.config.transformer
+        everywhere = (12 * (size.num_layers - 1) + 2) * run + 10 * last
+        return float(everywhere * size.hidden_size**2 + predicted * self.config.vocab_size * size.hidden_size)
+
+    @torch.inference_mode()
+    def predict_lengths(self, sources: list[np.ndarray], direction: str, count: int) -> list[list[int]]:
+        """The `count` most likely target lengths for each source, best first."""
+        if not self.config.predicts_length:
+            raise InputError("this model has no trained length predictor: use length gold, or train it")
+        source_language, target_language = self.config.direction(direction)
+        row = pack_sentences(sources, np.full(len(sources), source_language), self.vocabulary.eos)
+        device = self.device
+        below = self.transformer.below_last(
+            to_device(row.tokens, device),
+            to_device(row.positions, device),
+            to_device(row.languages, device),
+            FullAttention(Segments.of(row.sizes, device)),
+        )
+        sentence = to_device(np.repeat(np.arange(len(sources)), row.sizes), device)
+        lengths = row.sizes - 2
+        scores = self.length(
+            pool(below, sentence, len(sources)).to(below.dtype),
+            to_device(lengths, device),
+            torch.full((len(sources),), target_language, device=device),
+        )
+        longest = self.config.transformer.max_positions - 2
+        return likely_lengths(scores.float().cpu().numpy(), lengths, count, longest)
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+    ) -> "TranslationModel":
+        """A model from a folder, a bundled one by name (`de-en`), or one on the Hugging Face hub (`owner/name`).
+
+        Folders of Hugging Face's own XLM models work too.
+        """
+        from anyorder.models.native.storage import load
+
+        return load(name).to(device=device, dtype=dtype).eval()
+
+    def save_pretrained(self, folder: str | Path, storage: str = "float32") -> None:
+        """Write config.json, model.safetensors and tokenizer.json; `storage` is float32, bfloat16 or int8."""
+        from anyorder.models.native.storage import save
+
+        save(self, Path(folder), storage)

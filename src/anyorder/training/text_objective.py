@@ -1,0 +1,186 @@
+"""What the objectives on text share: rows drawn by their number of tokens, and batches of fixed shapes on CUDA.
+
+A row is what is never split between batches: a sentence, or a pair of sentences.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from anyorder.data.random_streams import random_for
+from anyorder.device import to_device
+from anyorder.models.native.translation_model import TranslationModel
+from anyorder.training.batches import IGNORED, BatchRows, Cursor, iter_batches, shuffled
+from anyorder.training.config import DeepNorm
+from anyorder.training.objective import Objective
+from anyorder.training.optimizer import branch_rates, use_deepnorm
+
+
+@dataclass(frozen=True)
+class HostBatch:
+    """A batch of text, on the host."""
+
+    arrays: dict[str, np.ndarray]
+    """Arrays to move to the device."""
+    longest: int
+    """Upper bound on the segment lengths."""
+    lengths: dict[str, np.ndarray] | None
+    """Segment lengths by name, if attention needs them on the host."""
+    tokens: int
+    """Number of real tokens, without padding."""
+    predicted: int
+    """Number of predicted positions."""
+
+
+class TextObjective(Objective[HostBatch]):
+    """Training a model to predict tokens of text.
+
+    Args:
+        model: The model to train.
+        sizes: (rows,) tokens of each row of text, delimiters included.
+        weights: (rows,) how often each is used per epoch; None if each is used once.
+        batch_tokens: Tokens per batch.
+        seed: Seed for the batches.
+        fixed: Whether all batches have the same shapes, for CUDA.
+        max_predicted: Maximum number of predicted positions in batches of fixed shapes.
+        deepnorm: Whether to train with DeepNorm; see `TextTrainConfig`.
+    """
+
+    learner: TranslationModel
+    unit = "tokens"
+    shown = ("loss",)
+    folder = "model"
+
+    def __init__(
+        self,
+        model: TranslationModel,
+        sizes: np.ndarray,
+        weights: np.ndarray | None,
+        batch_tokens: int,
+        seed: int,
+        fixed: bool,
+        max_predicted: int,
+        deepnorm: DeepNorm,
+    ):
+        self.learner = model
+        self.deepnorm = use_deepnorm(deepnorm, model.config.transformer.num_layers)
+        self._sizes, self._weights = sizes, weights
+        self._batch_tokens, self._seed, self._fixed = batch_tokens, seed, fixed
+        self._longest = int(sizes.max())
+        # Rarely reached; the bound keeps the tables of fixed-shape batches small.
+        self._max_rows = int(1.25 * batch_tokens / sizes.mean()) + 10
+        self._max_predicted = max_predicted
+
+    @abstractmethod
+    def _build(self, batch: BatchRows) -> HostBatch:
+        """The batch with these rows."""
+
+    def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[HostBatch, Cursor]]:
+        def epoch_rows(epoch: int) -> np.ndarray:
+            return shuffled(np.arange(len(self._sizes)), self._weights, random_for(self._seed, "epoch", epoch))
+
+        sizes = self._sizes.__getitem__
+        for rows, behind in iter_batches(
+            cursor, epoch_rows, sizes, self._batch_tokens, self._max_rows, self._seed, first, rank, world
+        ):
+            yield self._build(rows), behind
+
+    def _host_batch(
+        self,
+        by_token: dict[str, np.ndarray],
+        predicted: np.ndarray,
+        labels: np.ndarray,
+        sizes: np.ndarray,
+        halves: np.ndarray | None = None,
+        by_row: dict[str, np.ndarray] | None = None,
+    ) -> HostBatch:
+        """A batch of these arrays, padded if shapes are fixed, so that the loss is compiled only once.
+
+        Args:
+            by_token: Arrays with a number per token.
+            predicted: Positions to predict, ascending.
+            labels: Their tokens.
+            sizes: (rows,) tokens of each row.
+            halves: (2 * rows,) tokens of the source and target of each row, if rows are pairs.
+            by_row: Arrays with a number per row.
+        """
+        real, count, size, rows = len(by_token["tokens"]), len(predicted), self._batch_tokens, len(sizes)
+        by_row = by_row or {}
+        if self._fixed:
+            rows = self._max_rows + size // self._longest + 1  # the padding is split into rows, too
+            rest = tail_lengths(real, size, self._longest)
+            sizes = np.concatenate([sizes, rest])
+            if halves is not None:  # sources without a target
+                halves = np.concatenate([halves, np.stack([rest, np.zeros_like(rest)], axis=1).reshape(-1)])
+            predicted, labels = pad_predictions(predicted, labels, size, self._max_predicted)
+            # Padding belongs to the last row, which is not a real one and has no length to predict.
+            fill = {"length_class": IGNORED, "pair_of": rows - 1}
+            by_token = {name: pad_to(array, size, fill.get(name, 0)) for name, array in by_token.items()}
+            by_row = {name: pad_to(array, rows, fill.get(name, 0)) for name, array in by_row.items()}
+        row_of = np.repeat(np.arange(len(sizes)), sizes)
+        lengths = {"row": sizes, "predicted": np.bincount(row_of[predicted], minlength=len(sizes))}
+        if halves is not None:
+            lengths["half"] = halves
+        cu_seqlens = {
+            f"{name}_cu_seqlens": padded_cu_seqlens(segments, 2 * rows if name == "half" else rows)
+            for name, segments in lengths.items()
+        }
+        arrays = {**by_token, **by_row, "predicted": predicted, "labels": labels, **cu_seqlens}
+        return HostBatch(arrays, self._longest, None if self._fixed else lengths, real, min(count, len(predicted)))
+
+    def minibatches(self, batch: HostBatch, device: torch.device) -> list[dict[str, Any]]:
+        tensors = {name: to_device(array, device) for name, array in batch.arrays.items()}
+        return [{"batch": tensors, "longest": batch.longest, "lengths": batch.lengths}]
+
+    def cost(self, batch: HostBatch) -> tuple[int, float]:
+        return batch.tokens, training_flops(self.learner, batch.tokens, batch.predicted)
+
+    def rate_scales(self) -> dict[nn.Parameter, float]:
+        return branch_rates(self.learner.transformer) if self.deepnorm else {}
+
+    def save(self, average: nn.Module, out: Path) -> None:
+        assert isinstance(average, TranslationModel)
+        average.save_pretrained(out / self.folder)
+
+
+def training_flops(model: TranslationModel, tokens: int, predicted: int) -> float:
+    """Floating-point operations of one batch: the last layer and the output run only at predicted positions."""
+    return 6 * model.forward_flops(tokens, predicted, predicted)
+
+
+def tail_lengths(real: int, size: int, longest: int) -> np.ndarray:
+    """Lengths of the segments that fill a row of `size` tokens after its `real` ones."""
+    return np.diff([*range(0, size - real, longest), size - real])
+
+
+def pad_predictions(positions: np.ndarray, labels: np.ndarray, size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Exactly `count` positions of a row of `size` tokens, ascending, and their labels.
+
+    Surplus positions are dropped from the end. Missing ones are made up with others whose label is ignored; these are
+    in real segments too, so no kernel sees undefined values.
+    """
+    label_at = np.full(size, IGNORED)
+    label_at[positions[:count]] = labels[:count]
+    others = np.flatnonzero(label_at == IGNORED)[: max(0, count - len(positions))]
+    padded = np.sort(np.concatenate([positions[:count], others]))
+    return padded, label_at[padded]
+
+
+def pad_to(array: np.ndarray, size: int, value: int) -> np.ndarray:
+    """The array padded with `value`, or truncated, to exactly this size."""
+    padded = np.full(size, value, array.dtype)
+    padded[: min(size, len(array))] = array[:size]
+    return padded
+
+
+def padded_cu_seqlens(lengths: np.ndarray, count: int) -> np.ndarray:
+    """(count + 1,) int32: where each segment starts, padded with empty segments to `count`."""
+    cu_seqlens = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=cu_seqlens[1:])
+    return pad_to(cu_seqlens, count + 1, int(cu_seqlens[-1]))

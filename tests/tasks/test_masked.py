@@ -1,0 +1,194 @@
+"""The front door for texts with masks: whatever the lines hold, every one that can be filled is."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import anyorder
+from anyorder import Decoder, InputError, Step, Trajectory
+from anyorder.decoding.config import DecodingConfig
+from anyorder.orders.policy import PolicyConfig, PolicyNetwork
+from anyorder.orders.storage import save_order
+from tests.models.checkpoints import VOCABULARY, save
+
+TEXTS = ["w1 [MASK] w3 [MASK]", "[MASK] w12 w2", "w5 w6 [MASK] [MASK] [MASK] w7"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fillers")
+    for name in ("BertForMaskedLM", "Qwen3ForCausalLM"):
+        save(name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(folder: Path) -> Decoder:
+    filler = anyorder.load(f"hf:{folder / 'BertForMaskedLM'}", device="cpu")
+    assert isinstance(filler, Decoder)
+    return filler
+
+
+@pytest.fixture(scope="module")
+def qwen(folder: Path) -> Decoder:
+    filler = anyorder.load(folder / "Qwen3ForCausalLM", device="cpu")  # the folder says what it holds
+    assert isinstance(filler, Decoder)
+    return filler
+
+
+def test_fills_masks_and_says_where_they_were(bert: Decoder) -> None:
+    first, *_ = bert.fill(TEXTS, order="margin")
+    assert first.source == TEXTS[0]
+    assert first.positions == [1, 3]
+    assert first.canvas == ["w1", None, "w3", None]
+    assert first.text.split() == ["w1", first.tokens[0], "w3", first.tokens[1]]
+    assert sorted(first.steps) == [1, 2]
+    assert len(first.logprobs) == 2
+    assert (first.task, first.model, first.order, first.length) == ("infill", "BertForMaskedLM", "margin", 2)
+    assert "length:given" in first.signature
+    again = Trajectory.from_json(first.to_json())
+    assert (again.positions, again.canvas, again.text) == (first.positions, first.canvas, first.text)
+
+
+def test_left_to_right_fills_in_reading_order(bert: Decoder) -> None:
+    for trajectory in bert.fill(TEXTS, order="left-to-right"):
+        assert trajectory.steps == list(range(1, trajectory.length + 1))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"schedule": 2}, {"schedule": "threshold:0.5"}, {"beam": 3}, {"revision": "mask-predict:3"}, {"temperature": 1.0}],
+    ids=str,
+)
+def test_every_regime_gives_the_same_in_any_batch(bert: Decoder, options: dict) -> None:
+    together = bert.fill(TEXTS, "margin", **options)
+    assert all(trajectory.length == trajectory.source.count("[MASK]") for trajectory in together)
+    alone = [trajectory for text in TEXTS for trajectory in bert.fill(text, "margin", **options)]
+    assert [one.to_json() for one in alone] == [one.to_json() for one in together]
+
+
+def test_bad_lines_never_stop_the_others(bert: Decoder) -> None:
+    long = "w1 " * 70 + "[MASK]"
+    texts = ["no mask here", TEXTS[0], "", long, "w1\x07[MASK]", TEXTS[1]]
+    trajectories = bert.fill(texts, "margin")
+    notes = [trajectory.note for trajectory in trajectories]
+    room = bert.model.max_length
+    assert notes == [
+        "unmasked source", "", "empty source", f"oversized source (71 tokens, the model has room for {room})",
+        "control characters in source became spaces", "",
+    ]  # fmt: skip
+    assert trajectories[0].text == "no mask here"
+    assert [len(trajectory.tokens) for trajectory in trajectories] == [0, 2, 0, 0, 1, 1]
+    assert trajectories[1].to_json() == bert.fill(TEXTS[0], "margin")[0].to_json()
+    with pytest.raises(InputError, match="input, line 1: has no mask, so there is nothing to fill"):
+        bert.fill(texts, "margin", strict=True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.text(st.characters(codec=None), max_size=8), min_size=1, max_size=4), st.integers(0, 3))
+def test_any_text_gives_one_trajectory(bert: Decoder, pieces: list[str], masked: int) -> None:
+    texts = ["[MASK]".join(pieces[: masked + 1]), *pieces]
+    trajectories = bert.fill(texts, "left-to-right")
+    assert len(trajectories) == len(texts)
+    for trajectory in trajectories:
+        assert trajectory.source.count("[MASK]") == trajectory.length or trajectory.note
+        assert Trajectory.from_json(trajectory.to_json()) == trajectory
+
+
+def test_the_model_s_own_mask_token_works_too(bert: Decoder, qwen: Decoder) -> None:
+    for filler in (bert, qwen):
+        own = filler.model.tokenizer.mask_token
+        assert filler.fill(f"w1 {own} w3", "margin")[0].text == filler.fill("w1 [MASK] w3", "margin")[0].text
+
+
+def test_generates_after_the_prompt(qwen: Decoder) -> None:
+    [one] = qwen.generate("w1 w2", length=5, order="left-to-right")
+    assert (one.source, one.task, one.length) == ("w1 w2", "generate", 5)
+    assert one.canvas == ["w1", "w2", None, None, None, None, None]
+    assert one.positions == [2, 3, 4, 5, 6]
+    assert "length:fixed:5" in one.signature
+    [unconditional] = qwen.generate("", length=3, order="uniform")
+    assert unconditional.length == 3
+    with pytest.raises(InputError, match="length 0"):
+        qwen.generate("w1", length=0)
+
+
+def test_block_causal_models_fill_block_after_block(qwen: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(qwen.model, "block_size", 2)
+    [one] = Decoder(qwen.model).generate("w1 w2", length=6, order="right-to-left")
+    assert one.steps == [2, 1, 4, 3, 6, 5]
+    assert "|schedule:blocks:2|" in one.signature
+    for options in ({"schedule": "one"}, {"revision": "gibbs"}):
+        [other] = Decoder(qwen.model).generate("w1 w2", length=6, order="right-to-left", **options)
+        assert "blocks" not in other.signature
+    [left] = Decoder(qwen.model).generate("w1 w2", length=6, order="left-to-right", beam=2)
+    assert left.steps == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(InputError, match=r"filled in blocks, so the order must be left-to-right"):
+        Decoder(qwen.model).generate("w1 w2", length=6, beam=2)
+
+
+def test_given_words_stay_even_if_the_model_does_not_know_them(bert: Decoder) -> None:
+    [one] = bert.fill("elephants [MASK] w3", order="margin")
+    assert one.text.split() == ["[UNK]", one.tokens[0], "w3"]
+
+
+def test_a_text_stops_at_the_first_end_token(qwen: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_end = np.arange(qwen.model.vocab_size) == VOCABULARY.index("[SEP]")
+    monkeypatch.setitem(qwen.model.__dict__, "_allowed_in_generation", only_end)
+    [ended] = qwen.generate("w1 w2", length=4, order="margin")
+    assert ended.tokens == ["[SEP]"] * 4
+    assert ended.text == "w1 w2"
+    assert "[SEP]" not in qwen.fill("w1 w2 [MASK]", order="margin")[0].tokens
+
+
+def test_streams_any_number_of_lines(bert: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anyorder.decoder.CHUNK", 2)
+    read = 0
+
+    def texts() -> object:
+        nonlocal read
+        for i in range(6):
+            read += 1
+            yield f"w{i} [MASK]"
+
+    stream = bert.stream(texts(), DecodingConfig("margin"))  # type: ignore[arg-type]
+    next(stream)
+    assert read == 2
+    assert [trajectory.source for trajectory in stream] == [f"w{i} [MASK]" for i in range(1, 6)]
+
+
+def test_steps_can_be_watched(bert: Decoder) -> None:
+    seen: list[Step] = []
+    trajectories = bert.fill(["nothing", TEXTS[0]], "margin", on_step=seen.append, top_k=3)
+    assert [step.sentence for step in seen] == [1, 1]
+    for step in seen:
+        for position, candidate in step.filled.items():
+            assert (
+                candidate.token == dict(zip(trajectories[1].positions, trajectories[1].tokens, strict=True))[position]
+            )
+            assert len(step.candidates[position]) == 3
+
+
+def test_a_learned_order_beside_the_model_is_the_default(bert: Decoder, folder: Path) -> None:
+    assert bert.fill(TEXTS[0])[0].order == "margin"
+    torch.manual_seed(1)
+    network = PolicyNetwork(PolicyConfig(kind="hidden", size=64), bert.model.hidden_size)
+    place = folder / "BertForMaskedLM" / "learned" / "default" / "infill"
+    save_order(network, place, bert.model, ["infill"])
+    [learned] = bert.fill(TEXTS[0])
+    assert learned.order == "learned"
+    assert np.isfinite(learned.logprobs).all()
+    assert bert.generate("w1", length=2)[0].order == "margin"  # it was learned for infilling only
+    with pytest.raises(InputError, match="was learned for infill, not for generate"):
+        bert.generate("w1", length=2, order=f"learned:{place}")
+
+
+def test_damaged_weights_are_noticed(folder: Path) -> None:
+    filler = anyorder.load(folder / "BertForMaskedLM", device="cpu")
+    filler.model.network.bert.embeddings.word_embeddings.weight.data[:] = float("nan")
+    with pytest.raises(InputError, match="its weights must be damaged"):
+        filler.fill(TEXTS[0], "margin")
