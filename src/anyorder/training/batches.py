@@ -5,10 +5,10 @@ the device. Batch n is the same no matter which process asks for it, so several 
 Knows nothing about models or objectives.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from queue import Queue
-from threading import Thread
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -18,6 +18,11 @@ from anyorder.data.random_streams import random_for
 from anyorder.errors import InputError, unknown
 
 Batch = TypeVar("Batch")
+
+IGNORED = -100
+"""The label of a position that is not predicted; `cross_entropy` ignores it."""
+MAX_REPEATS = 1000
+"""The largest weight of a corpus; it is limited because an epoch is held in memory."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +57,8 @@ def iter_batches(
 ) -> Iterator[tuple[BatchRows, Cursor]]:
     """This process's batches, starting at number `first`, each with the cursor after it. Never ends.
 
-    Args:
-        cursor: A cursor returned earlier, at or before batch `first`.
-        epoch_rows: Maps an epoch number to its sentences, in order.
-        sizes: Maps sentences to their sizes in tokens: (N,) to (N,).
-        max_tokens: Maximum tokens per batch.
-        max_rows: Maximum sentences per batch.
-        seed: Seed for the batches' random numbers.
-        first: Number of the first batch to return.
-        rank: Rank of this process.
-        world: Number of processes.
+    cursor: returned earlier, at or before batch `first`. epoch_rows: an epoch's sentences, in order, by its number.
+    sizes: sentences to their sizes in tokens, (N,) to (N,).
     """
     while True:
         rows = epoch_rows(cursor.epoch)
@@ -117,50 +114,23 @@ class Prefetcher(Generic[Batch]):
     """Runs an iterator in a thread, a few items ahead of its reader."""
 
     def __init__(self, items: Iterator[Batch], depth: int = 4):
-        self._queue: Queue[tuple[Batch | None, BaseException | None]] = Queue(depth)
-        self._closed = False
-        self._thread = Thread(target=self._run, args=(items,), daemon=True)
-        self._thread.start()
-
-    def _run(self, items: Iterator[Batch]) -> None:
-        try:
-            for item in items:
-                self._queue.put((item, None))
-                if self._closed:
-                    return
-        except BaseException as error:  # the reader raises it
-            self._queue.put((None, error))
+        self._items = items
+        self._thread = ThreadPoolExecutor(1)
+        self._ahead = deque(self._thread.submit(next, items) for _ in range(depth))
 
     def __next__(self) -> Batch:
-        item, error = self._queue.get()
-        if error is not None:
-            raise error
-        assert item is not None
-        return item
+        self._ahead.append(self._thread.submit(next, self._items))
+        return self._ahead.popleft().result()
 
     def close(self) -> None:
         """Wait for the thread to end: one that is still running when Python exits can crash the process."""
-        self._closed = True
-        while self._thread.is_alive():
-            while not self._queue.empty():
-                self._queue.get_nowait()
-            self._thread.join(0.01)
-
-
-MAX_REPEATS = 1000
-"""The largest weight of a corpus; it is limited because an epoch is held in memory."""
-
-IGNORED = -100
-"""The label of a position that is not predicted; `cross_entropy` ignores it."""
+        self._thread.shutdown(cancel_futures=True)
 
 
 def weights_by_corpus(corpora: Sequence[str], corpus: np.ndarray, weights: dict[str, float]) -> np.ndarray | None:
     """(sentences,) how often each is used per epoch; None if each is used once.
 
-    Args:
-        corpora: Names of the corpora.
-        corpus: (sentences,) the index of each sentence's corpus.
-        weights: How often the sentences of a corpus are used, by name; by default 1.
+    corpus: (sentences,) the index of each sentence's corpus. weights: by the name of a corpus; by default 1.
     """
     if not weights:
         return None
