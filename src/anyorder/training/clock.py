@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -16,11 +15,8 @@ class Clock:
 
     A run limited in minutes leaves time for its last validation, and does not start a step that would end too late.
 
-    Args:
-        steps: Length of the run in steps, or None.
-        minutes: Length of the run in minutes, or None.
-        spent: Seconds of earlier sessions.
-        first_step_counts: Whether the time of a session's first step is typical; it is not if that step compiles.
+    steps, minutes: length of the run; one of them is None. spent: seconds of earlier sessions.
+    first_step_counts: whether a session's first step takes as long as the others; it does not if it compiles.
     """
 
     def __init__(self, steps: int | None, minutes: float | None, spent: float, first_step_counts: bool):
@@ -39,6 +35,11 @@ class Clock:
         """Seconds spent on the run so far, over all its sessions."""
         return time.monotonic() - self._began
 
+    @property
+    def training_seconds(self) -> float:
+        """Seconds spent on the steps of this session."""
+        return time.monotonic() - self._session_start - self._paused
+
     def start(self) -> None:
         """Start training: the time before this counts toward the run, but not toward its steps."""
         self._session_start = time.monotonic()
@@ -52,7 +53,7 @@ class Clock:
         self._session_steps += 1
         if self._session_steps > 1:
             return None
-        self._first_step = self._training_seconds()
+        self._first_step = self.training_seconds
         return self._first_step
 
     @contextmanager
@@ -72,31 +73,20 @@ class Clock:
             return 1.0
         return self.seconds / (self.seconds + left)
 
-    def _training_seconds(self) -> float:
-        return time.monotonic() - self._session_start - self._paused
-
     def _step_seconds(self) -> float:
         """Expected time of the next step: the mean of this session's steps, without the first if possible."""
         if self._session_steps > 1:
-            return (self._training_seconds() - self._first_step) / (self._session_steps - 1)
+            return (self.training_seconds - self._first_step) / (self._session_steps - 1)
         return self._first_step if self._first_step_counts else 0.0
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Means since the last reading."""
-
-    reports: list[float]
-    units_per_second: float
-    share_of_peak: float
 
 
 class Meter:
     """Sums on the device between two log entries; the host waits for the device only when it reads them."""
 
-    def __init__(self, device: torch.device, reports: int):
+    def __init__(self, device: torch.device, reports: int, clock: Clock):
         self._zero = torch.zeros(reports, device=device)
         self._peak = peak_flops(device)
+        self._clock = clock
         self._start()
 
     def _start(self) -> None:
@@ -104,7 +94,7 @@ class Meter:
         self._count = 0
         self._units = 0
         self._flops = 0.0
-        self._since = time.monotonic()
+        self._since = self._clock.training_seconds
 
     def add(self, report: Tensor) -> None:
         """Add the (reports,) numbers of one minibatch."""
@@ -116,22 +106,18 @@ class Meter:
         self._units += units
         self._flops += flops
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """The time in this block does not count as training."""
-        start = time.monotonic()
-        yield
-        self._since += time.monotonic() - start
+    def read(self, accelerator: Accelerator) -> tuple[list[float], float, float]:
+        """Mean reports, units per second and share of the peak, over all processes since the last reading.
 
-    def read(self, accelerator: Accelerator) -> Reading:
-        """Means over all processes since the last reading. All processes must call it."""
+        All processes must call it.
+        """
         world = accelerator.num_processes
         total = accelerator.reduce(self._sum, "sum") / (self._count * world)
         reports = total.tolist()  # waits for the device, so the time below is accurate
-        seconds = time.monotonic() - self._since
-        reading = Reading(reports, self._units * world / seconds, self._flops / seconds / self._peak)
+        seconds = self._clock.training_seconds - self._since
+        speed, share_of_peak = self._units * world / seconds, self._flops / seconds / self._peak
         self._start()
-        return reading
+        return reports, speed, share_of_peak
 
 
 @cache

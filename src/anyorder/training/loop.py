@@ -8,14 +8,15 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 
 from anyorder import progress
 from anyorder.device import join_processes, report_lost_process
@@ -44,8 +45,7 @@ VALIDATION_SHARE = 1 / 3
 """If a validation would take a larger share of a timed run, it skips the scores that are only for comparison."""
 LOG_SECONDS = 10
 """How often to log a slow run, even before `log_every` steps are done."""
-
-
+Value = TypeVar("Value")
 _KEPT: list["_Loop"] = []
 """Keeps the loops of distributed runs alive until this process ends. With the last one, PyTorch's process group would
 be destroyed, which waits for its threads; if one of them is waiting for the GIL, as happens rarely, both deadlock."""
@@ -73,7 +73,6 @@ def begin_run(run: TrainConfig, out: Path, resume: bool) -> torch.device:
 
 def run_training(objective: Objective[Any], run: TrainConfig, out: Path, resume: bool) -> RunResult:
     """Train, and write the result into `out`: the averaged weights with the best validation."""
-    run.check_length()
     with open_run_folder(out, resume), report_lost_process():
         loop = _Loop(objective, run, out, resume)
         if loop.world > 1:
@@ -95,7 +94,9 @@ class _Loop:
         self.learner = objective.learner.to(self.accelerator.device).train()
         self.average = deepcopy(self.learner).eval().requires_grad_(False)
         self.optimizer = make_optimizer(self.learner, run, self.cuda, objective.rate_scales())
-        self.state = RunState(settings=self._settings())
+        # What may change when the run is resumed, but not silently.
+        names = ("learning_rate", "warmup", "decay_from", "weight_decay", "max_grad_norm", "ema")
+        self.state = RunState(settings={name: getattr(run, name) for name in names})
         self.saved_step = -1
         """The step of the last checkpoint."""
         if resume:
@@ -104,8 +105,8 @@ class _Loop:
         if objective.compiles and run.compiles:
             objective.module.compile(dynamic=False)
         self.module = self.accelerator.prepare_model(objective.module)
-        self.meter = Meter(self.accelerator.device, len(objective.reports))
         self.clock = Clock(run.steps, run.minutes, self.state.seconds, first_step_counts=not self.cuda)
+        self.meter = Meter(self.accelerator.device, len(objective.reports), self.clock)
         self.note = ""
         """The text of the progress bar."""
         self.logged_at, self.printed_at = time.monotonic(), -math.inf
@@ -113,8 +114,6 @@ class _Loop:
         """Validations skip scores that are only for comparison, because there is too little time."""
         self.stop_asked = False
         """This process received a signal to stop."""
-        self.stopping = False
-        """All processes have agreed to stop."""
 
     def go(self) -> RunResult:
         run, state, clock = self.run, self.state, self.clock
@@ -126,22 +125,22 @@ class _Loop:
         first = state.step * run.batches_per_step
         batches = Prefetcher(self.objective.batches(state.cursor, first, self.rank, self.world))
         total = run.steps if run.steps is not None else (run.minutes or 0) * 60
-        patience = run.patience or math.inf
+        patience, stopping = run.patience or math.inf, False
         try:
             with self._stop_on_signal(), progress.bar("training", total) as bar:
-                done, _, _ = self._agree(clock.progress(state.step), False, False)
+                done = self._agree(clock.progress(state.step))
                 over = done >= 1 or state.stale >= patience
                 if over and self.saved_step == state.validated_step == state.step:
                     self._print(f"already finished at step {state.step}")
                 clock.start()
-                while (done < 1 or state.step == 0) and not self.stopping and state.stale < patience:
+                while (done < 1 or state.step == 0) and not stopping and state.stale < patience:
                     self._step(batches, done)
                     self._first_step(clock.step_done())
                     at_log = state.step % run.log_every == 0
                     # Agreeing takes a message between processes; a fast step on CUDA does not wait for one.
                     if at_log or self.world == 1 or not self.cuda:
                         slow = time.monotonic() - self.logged_at > LOG_SECONDS
-                        done, slow, self.stopping = self._agree(clock.progress(state.step), slow, self.stop_asked)
+                        done, slow, stopping = self._agree((clock.progress(state.step), slow, self.stop_asked))
                         at_log = at_log or slow
                     elif run.steps is not None:
                         done = clock.progress(state.step)
@@ -150,33 +149,32 @@ class _Loop:
                         state.seconds = clock.seconds
                         bar.set(state.step if run.steps is not None else state.seconds, self.note)
                     at_validation = bool(run.validate_every) and state.step % run.validate_every == 0
-                    with self.meter.paused(), clock.paused():
+                    with clock.paused():
                         if at_validation:
                             self._validate()
                         if run.save_every and state.step % run.save_every == 0 and done < 1:
                             self._save()
                     if at_validation and done < 1 and run.minutes is not None:
-                        done, _, _ = self._agree(clock.progress(state.step), False, False)
+                        done = self._agree(clock.progress(state.step))
                         if done >= 1 and not at_log:
                             self._log(done)
         finally:
             batches.close()
-        if self.stopping:
+        if stopping:
             self._save()
             self._print(f"stopped at step {state.step}")
-            return RunResult(dict(state.scores), state.step, finished=False)
-        if state.validated_step != state.step:
-            self._validate()
-        # A run that stopped slightly early to stay within its minutes still counts as having used them: it is finished.
-        self._save(run.minutes * 60 if run.minutes is not None and done >= 1 else 0.0)
-        self.accelerator.end_training()
-        return RunResult(dict(state.scores), state.step, finished=True)
+        else:
+            if state.validated_step != state.step:
+                self._validate()
+            # A run that stopped slightly early to stay within its minutes counts as having used them: it is finished.
+            self._save(run.minutes * 60 if run.minutes is not None and done >= 1 else 0.0)
+            self.accelerator.end_training()
+        return RunResult(dict(state.scores), state.step, finished=not stopping)
 
     def _start_tracker(self) -> None:
-        if self.run.track == "none":
-            return
+        config = {name: "None" if value is None else value for name, value in asdict(self.run).items()}
         try:
-            self.accelerator.init_trackers("anyorder", config=_flat(asdict(self.run)))
+            self.accelerator.init_trackers("anyorder", config)
         except Exception as error:  # trackers raise their own, the network's and the file system's errors
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             message = f"{self.run.track}: cannot be started ({reason})"
@@ -194,7 +192,8 @@ class _Loop:
                     # Dropout depends only on the batch, not on the process or on what ran before.
                     torch.manual_seed((run.seed << 32) + cursor.batch)
                     last = number == per_process - 1
-                    with self._maybe_sync(last), torch.autocast("cuda", torch.bfloat16, self.cuda):
+                    sync = nullcontext() if last else self.accelerator.no_sync(self.module)
+                    with sync, torch.autocast("cuda", torch.bfloat16, self.cuda):
                         loss, report = self.module(**inputs)
                         self.accelerator.backward(loss / per_process)
                     if epoch == 0:
@@ -209,9 +208,6 @@ class _Loop:
         state.cursor = batches[-1][1]
         update_average(self.average, self.learner, run.ema, state.step)
 
-    def _maybe_sync(self, last: bool) -> AbstractContextManager[None]:
-        return nullcontext() if last else self.accelerator.no_sync(self.module)
-
     def _first_step(self, seconds: float | None) -> None:
         """Say how long the first step of this session took."""
         if seconds is None:
@@ -219,15 +215,12 @@ class _Loop:
         too_slow = self.run.minutes is not None and seconds > self.run.minutes * 60
         self._print(f"first step: {seconds:.1f} s" + (", longer than the run: use smaller batches" if too_slow else ""))
 
-    def _agree(self, done: float, log_due: bool, stop: bool) -> tuple[float, bool, bool]:
-        """Broadcast the first process's values to all processes."""
-        if self.world == 1:
-            return done, log_due, stop
-        from accelerate.utils import broadcast_object_list
-
-        values: list[Any] = [done, log_due, stop]
-        broadcast_object_list(values)
-        return values[0], values[1], values[2]
+    def _agree(self, value: Value) -> Value:
+        """The first process's value, in all processes."""
+        values = [value]
+        if self.world > 1:
+            broadcast_object_list(values)
+        return values[0]
 
     @contextmanager
     def _stop_on_signal(self) -> Iterator[None]:
@@ -248,27 +241,23 @@ class _Loop:
                 signal.signal(number, handler)
 
     def _log(self, done: float) -> None:
-        reading = self.meter.read(self.accelerator)
-        reports = dict(zip(self.objective.reports, reading.reports, strict=True))
-        rate = self.run.learning_rate
+        run, step, unit = self.run, self.state.step, self.objective.unit
+        means, speed, share_of_peak = self.meter.read(self.accelerator)
+        reports = dict(zip(self.objective.reports, means, strict=True))
         for name, value in reports.items():
             if not math.isfinite(value):
-                message = f"{rate}: the {name} is {value} at step {self.state.step}; use a lower one"
-                raise InputError(message, "learning_rate", type(self.run))
+                message = f"{run.learning_rate}: the {name} is {value} at step {step}; use a lower one"
+                raise InputError(message, "learning_rate", type(run))
         entry = {
-            "step": self.state.step,
+            "step": step,
             "epoch": self.state.cursor.epoch,
             **reports,
-            "learning_rate": rate * rate_factor(self.run, self.state.step, done),
-            f"{self.objective.unit}_per_second": reading.units_per_second,
-            "share_of_peak": reading.share_of_peak,
+            "learning_rate": run.learning_rate * rate_factor(run, step, done),
+            f"{unit}_per_second": speed,
+            "share_of_peak": share_of_peak,
         }
-        parts = [f"step {self.state.step}", *(f"{name} {reports[name]:.3f}" for name in self.objective.shown)]
-        parts += [
-            f"{_thousands(reading.units_per_second)} {self.objective.unit}/s",
-            f"{reading.share_of_peak:.0%} of peak",
-        ]
-        self.note = "  ".join(parts)
+        shown = [f"{name} {reports[name]:.3f}" for name in self.objective.shown]
+        self.note = "  ".join([f"step {step}", *shown, f"{_thousands(speed)} {unit}/s", f"{share_of_peak:.0%} of peak"])
         self._record(entry)
         self.logged_at = time.monotonic()
         if not progress.console.is_terminal and self.logged_at - self.printed_at > PRINT_SECONDS:
@@ -297,17 +286,19 @@ class _Loop:
         """Estimate how long a validation takes if that may be long: on the CPU, in a timed run."""
         if self.run.minutes is None or self.cuda:
             return
-        pass_seconds = self.objective.estimate_pass_seconds(self.average)
+        validation = next(iter(self.objective.validations.values()), None)
+        if validation is None:
+            return
+        pass_seconds = validation.estimate_seconds(*self.objective.validation_order(self.average))
         long = pass_seconds * self.objective.validation_passes() > VALIDATION_SHARE * self.run.minutes * 60
-        _, self.quick, _ = self._agree(0.0, long, False)
+        self.quick = self._agree(long)
         self.clock.reserve(pass_seconds * self.objective.validation_passes(self.quick))
 
     def _record(self, entry: dict[str, float]) -> None:
         if not self.accelerator.is_main_process:
             return
         append_to_log(self.out, {**entry, "seconds": round(self.clock.seconds, 2)})
-        if self.run.track != "none":
-            self.accelerator.log({key: value for key, value in entry.items() if key != "step"}, step=int(entry["step"]))
+        self.accelerator.log({key: value for key, value in entry.items() if key != "step"}, step=int(entry["step"]))
 
     def _print(self, line: str) -> None:
         if self.accelerator.is_main_process:
@@ -325,28 +316,20 @@ class _Loop:
 
     def _fingerprint(self) -> dict[str, object]:
         """What must be the same when the run is resumed."""
-        return {
-            **self.objective.fingerprint(),
-            "batches_per_step": self.run.batches_per_step,
-            "seed": self.run.seed,
-        }
-
-    def _settings(self) -> dict[str, object]:
-        """What may change when the run is resumed, but not silently."""
-        names = ("learning_rate", "warmup", "decay_from", "weight_decay", "max_grad_norm", "ema")
-        return {name: getattr(self.run, name) for name in names}
+        shared = {"batches_per_step": self.run.batches_per_step, "seed": self.run.seed}
+        return {**self.objective.fingerprint(), **shared}
 
     def _resume(self) -> None:
         fingerprint, defaults = self._fingerprint(), self.objective.fingerprint_defaults()
         loaded = load_latest(self.out, self.learner, self.average, self.optimizer, fingerprint, defaults)
-        if loaded:
-            self._check_cursor(loaded)
-            self.state = loaded
-            self.saved_step = loaded.step
-            self._print(f"continuing from step {loaded.step}")
-            for change in describe_changes(loaded.settings, self._settings()):
-                self._print(f"changed: {change}")
-            loaded.settings = self._settings()
+        if loaded is None:
+            return
+        self._check_cursor(loaded)
+        self._print(f"continuing from step {loaded.step}")
+        for change in describe_changes(loaded.settings, self.state.settings):
+            self._print(f"changed: {change}")
+        loaded.settings = self.state.settings
+        self.state, self.saved_step = loaded, loaded.step
 
     def _check_cursor(self, state: RunState) -> None:
         """The data must continue where the last step ended: from much further back, catching up would take forever."""
@@ -357,15 +340,10 @@ class _Loop:
 
     def _look_for_result(self) -> None:
         """If the best result so far is gone, the next validation writes one, even if there is nothing left to train."""
-        lost = self.state.best is not None and not (self.out / self.objective.folder).is_dir()
-        _, lost, _ = self._agree(0.0, lost, False)
-        if lost:
-            self._print(f"{self.out / self.objective.folder} is gone: the next validation writes it again")
+        result = self.out / self.objective.folder
+        if self._agree(self.state.best is not None and not result.is_dir()):
+            self._print(f"{result} is gone: the next validation writes it again")
             self.state.best, self.state.validated_step = None, -1
-
-
-def _flat(config: dict[str, Any]) -> dict[str, Any]:
-    return {key: item if isinstance(item, int | float | str | bool) else str(item) for key, item in config.items()}
 
 
 def _thousands(value: float) -> str:

@@ -56,24 +56,18 @@ class Objective(ABC, Generic[Batch]):
 
     @abstractmethod
     def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
-        """Scores of the averaged weights, by name. Empty if there is no dev split.
+        """Scores of the averaged weights, by name; empty if there is nothing to validate on.
 
         quick: leave out scores that are only for comparison.
         """
 
     def validation_passes(self, quick: bool = False) -> int:
-        """How many times the next validation decodes a test set."""
+        """How many times the next validation decodes a test set. quick: see `validate`."""
         return max(1, len(self.validations))
 
     def validation_order(self, average: nn.Module) -> tuple[Order, SavedModel]:
         """The order and the model that are validated."""
         raise NotImplementedError
-
-    def estimate_pass_seconds(self, average: nn.Module) -> float:
-        """Estimated time of one of these passes, measured in a fraction of that time."""
-        for validation in self.validations.values():
-            return validation.estimate_seconds(*self.validation_order(average))
-        return 0.0
 
     def selection_metric(self, scores: dict[str, float]) -> float:
         """The score that selects the best checkpoint; higher is better."""
