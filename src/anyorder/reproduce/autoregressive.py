@@ -144,12 +144,12 @@ class AutoregressiveObjective(Objective[Batch]):
 
     def _build(self, rows: np.ndarray, random: np.random.Generator) -> Batch:
         """Padded pairs, each in one of its directions."""
-        directed, pad = self._pairs.pack(BatchRows(rows, random)), self._vocabulary.pad
+        (packed, targets), pad = self._pairs.pack(BatchRows(rows, random)), self._vocabulary.pad
         numbers = np.arange(0, 2 * len(rows), 2)
-        labels = padded(directed.packed.take(numbers + 1), IGNORED)
+        labels = padded(packed.take(numbers + 1), IGNORED)
         inputs = np.where(labels == IGNORED, pad, labels)[:, :-1]
         inputs[:, 0] = pad
-        source = source_arrays(directed.packed.take(numbers), len(self._vocabulary) + directed.target_language, pad)
+        source = source_arrays(packed.take(numbers), len(self._vocabulary) + targets, pad)
         return source | {"labels": labels[:, 1:], "decoder_input_ids": inputs}
 
     def minibatches(self, batch: Batch, device: torch.device) -> list[dict[str, Any]]:

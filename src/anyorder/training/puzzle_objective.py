@@ -7,6 +7,7 @@ the solution, so the model learns from every state that a decoder can reach, in 
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,15 +65,7 @@ class FillLoss(nn.Module):
 
 
 class FillObjective(Objective[dict[str, np.ndarray]]):
-    """Learn to fill in the puzzles of a task.
-
-    Args:
-        task: The puzzles.
-        model: The model to train.
-        fill: Training and validation puzzles.
-        batch_size: Puzzles per batch.
-        seed: Seed for the puzzles and the batches.
-    """
+    """Learn to fill in the puzzles of a task. batch_size: in puzzles. seed: that of the puzzles and the batches."""
 
     reports = ("loss", "right")
     shown = ("loss", "right")
@@ -92,13 +85,13 @@ class FillObjective(Objective[dict[str, np.ndarray]]):
         self._orders = {name: make_order(name) for name in names}
         for order in self._orders.values():  # fail before training if a learned order does not fit
             order.bind(untrained, INFILL)
-        count = fill.validation_puzzles
-        self._validation = puzzle_validation(task, untrained, count, seed) if count else None
+        held_out = fill.validation_puzzles
+        self._validation = puzzle_validation(task, untrained, held_out, seed) if held_out else None
 
     def batches(
         self, cursor: Cursor, first: int, rank: int, world: int
     ) -> Iterator[tuple[dict[str, np.ndarray], Cursor]]:
-        for number in range(first + (rank - first) % world, 1 << 62, world):
+        for number in count(first + (rank - first) % world, world):
             yield self._build(random_for(self._seed, "batch", number)), replace(cursor, batch=number + 1)
 
     def _build(self, random: np.random.Generator) -> dict[str, np.ndarray]:
@@ -145,7 +138,7 @@ class FillObjective(Objective[dict[str, np.ndarray]]):
 
 def sample_masked_cells(empty: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """(B, cells) bool: mask 1 to n of a puzzle's n empty cells, every number equally likely. empty: (B, cells)"""
-    count = np.ceil((1 - random.random(len(empty))) * empty.sum(1))
+    masked_count = np.ceil((1 - random.random(len(empty))) * empty.sum(1))
     keys = np.where(empty, random.random(empty.shape), 2.0)
     rank = keys.argsort(1).argsort(1)
-    return (rank < count[:, None]) & empty
+    return (rank < masked_count[:, None]) & empty

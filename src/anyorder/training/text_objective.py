@@ -41,15 +41,9 @@ class HostBatch:
 class TextObjective(Objective[HostBatch]):
     """Training a model to predict tokens of text.
 
-    Args:
-        model: The model to train.
-        sizes: (rows,) tokens of each row of text, delimiters included.
-        weights: (rows,) how often each is used per epoch; None if each is used once.
-        batch_tokens: Tokens per batch.
-        seed: Seed for the batches.
-        fixed: Whether all batches have the same shapes, for CUDA.
-        max_predicted: Maximum number of predicted positions in batches of fixed shapes.
-        deepnorm: Whether to train with DeepNorm; see `TextTrainConfig`.
+    sizes: (rows,) tokens of each row, delimiters included. weights: (rows,) how often each is used per epoch; None if
+    each is used once. fixed: whether all batches have the same shapes, for CUDA. max_predicted: maximum number of
+    predicted positions in such batches. deepnorm: see `TextTrainConfig`.
     """
 
     learner: TranslationModel
@@ -102,13 +96,9 @@ class TextObjective(Objective[HostBatch]):
     ) -> HostBatch:
         """A batch of these arrays, padded if shapes are fixed, so that the loss is compiled only once.
 
-        Args:
-            by_token: Arrays with a number per token.
-            predicted: Positions to predict, ascending.
-            labels: Their tokens.
-            sizes: (rows,) tokens of each row.
-            halves: (2 * rows,) tokens of the source and target of each row, if rows are pairs.
-            by_row: Arrays with a number per row.
+        by_token, by_row: arrays with a number per token or row. predicted: positions to predict, ascending. labels:
+        their tokens. sizes: (rows,) tokens of each row. halves: (2 * rows,) those of its source and target, if rows are
+        pairs.
         """
         real, count, size, rows = len(by_token["tokens"]), len(predicted), self._batch_tokens, len(sizes)
         by_row = by_row or {}

@@ -20,7 +20,7 @@ from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, make_order
 from anyorder.training.batches import IGNORED, BatchRows, sample_mask
-from anyorder.training.config import DeepNorm, choose_by_device
+from anyorder.training.config import DeepNorm
 from anyorder.training.text_objective import HostBatch, TextObjective
 from anyorder.training.translation_pairs import TranslationPairs
 from anyorder.training.validation import describe_splits, stored_validations, validation_splits
@@ -111,17 +111,9 @@ def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float, fir
 
 
 class TranslationObjective(TextObjective):
-    """Masked translation on the `train` splits of one or several stores.
+    """Masked translation on the `train` splits of stores of two languages each; see `TextObjective`.
 
-    Args:
-        data: The text: stores of two languages each.
-        model: The model to train.
-        masking: The objective and its data.
-        batch_tokens: Tokens per batch.
-        seed: Seed for the batches.
-        fixed: Whether all batches have the same shapes, for CUDA.
-        directions: The directions to learn, such as `de-en`; by default all directions of the stores.
-        deepnorm: Whether to train with DeepNorm; see `TextTrainConfig`.
+    directions: those to learn, such as `de-en`; by default all of the stores.
     """
 
     reports = ("loss", "length loss")
@@ -167,8 +159,7 @@ class TranslationObjective(TextObjective):
         model.length_table = LengthTable(kept | LengthTable.count(new).seen)
 
     def _build(self, batch: BatchRows) -> HostBatch:
-        directed = self._pairs.pack(batch)
-        row = directed.packed
+        row, target_language = self._pairs.pack(batch)
         half_sizes = row.sizes
         source_lengths, target_lengths = half_sizes[::2] - 2, half_sizes[1::2] - 2
         half_of = np.repeat(np.arange(len(half_sizes)), half_sizes)
@@ -188,7 +179,7 @@ class TranslationObjective(TextObjective):
         }
         by_pair = {
             "source_length": source_lengths,
-            "target_language": directed.target_language,
+            "target_language": target_language,
             "length_class": offset_class(source_lengths, target_lengths),
         }
         pair_sizes = half_sizes.reshape(-1, 2).sum(1)
@@ -233,6 +224,4 @@ class TranslationObjective(TextObjective):
 
 def with_sizes(masking: MaskingConfig, cuda: bool) -> MaskingConfig:
     """The config with default values for sizes that were not set."""
-    device = torch.device("cuda" if cuda else "cpu")
-    sentences = choose_by_device(masking.validation_sentences, device, cuda=500, cpu=50)
-    return replace(masking, validation_sentences=sentences)
+    return replace(masking, validation_sentences=masking.validation_sentences or (500 if cuda else 50))

@@ -4,7 +4,6 @@ Knows nothing about masks or losses.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,26 +14,12 @@ from anyorder.models.native.translation_model import TranslationModel
 from anyorder.training.batches import BatchRows, weights_by_corpus
 
 
-@dataclass(frozen=True)
-class DirectedPairs:
-    """Pairs of a batch, each in one direction."""
-
-    packed: PackedBatch
-    """Source, target, source, target, and so on."""
-    target_language: np.ndarray
-    """(pairs,)"""
-
-
 class TranslationPairs:
     """The `train` splits of stores of two languages each.
 
-    Args:
-        stores: The text.
-        model: Provides the vocabulary, the language indices and the maximum length.
-        directions: The directions to learn, such as `de-en`; by default all.
-        weights: How often each pair of a corpus is used per epoch, by name.
-        only_into: Corpora, by name, to learn in one direction only, and its target language; besides those that the
-            stores themselves limit to one direction.
+    directions: those to learn; by default all. weights: how often each pair of a corpus is used per epoch, by name.
+    only_into: corpora, by name, to learn in one direction only, and its target language; besides those that the stores
+    themselves limit to one direction.
     """
 
     def __init__(
@@ -126,15 +111,17 @@ class TranslationPairs:
         rows = np.flatnonzero((self._text.store == store) & self._allowed[:, target])
         return self._lengths[1 - target, rows], self._lengths[target, rows]
 
-    def pack(self, batch: BatchRows) -> DirectedPairs:
-        """The pairs of a batch, each in one of its directions, chosen at random."""
+    def pack(self, batch: BatchRows) -> tuple[PackedBatch, np.ndarray]:
+        """The pairs of a batch, each in one of its directions, chosen at random: source, target, source, target, ...
+
+        Returns them and their target languages, (pairs,).
+        """
         rows, text = batch.rows, self._text
         target = self._targets[rows, batch.random.integers(0, self._targets.shape[1], len(rows))]
         first = text.first_side[text.store[rows]]
         side = np.stack([first + 1 - target, first + target], axis=1).reshape(-1)
         language = self._languages[side]
-        packed = pack(text.sides, side, np.repeat(text.row[rows], 2), language, self._eos)
-        return DirectedPairs(packed, language[1::2])
+        return pack(text.sides, side, np.repeat(text.row[rows], 2), language, self._eos), language[1::2]
 
 
 def _choices(allowed: np.ndarray) -> np.ndarray:

@@ -98,13 +98,8 @@ def stored_validations(
 ) -> dict[str, Validation]:
     """For every direction whose store has a split to validate on, the first sentences that are short enough.
 
-    Args:
-        stores: The stores that have the directions.
-        splits: The split of each store.
-        directions: The directions, such as `de-en`.
-        model: The model to validate.
-        sentences: Maximum number of sentences per direction.
-        max_length: Maximum number of subwords on both sides; 0 for the model's maximum.
+    splits: that of each store. sentences: at most so many per direction. max_length: maximum number of subwords on both
+    sides; 0 for the model's maximum.
     """
     max_length = min(max_length or model.max_length, model.max_length)
     opened = {i: store.split(name) for i, (store, name) in enumerate(zip(stores, splits, strict=True)) if name in store}
