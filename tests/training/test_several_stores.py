@@ -164,7 +164,7 @@ def test_shifted_pairs_reach_every_position(stores: Stores) -> None:
 def test_every_direction_is_validated_on_its_own_store(stores: Stores) -> None:
     objective = task_for(stores)
     assert list(objective.validate(objective.learner.eval())) == [f"bleu {direction}" for direction in ALL]
-    split = objective.fingerprint()["masking"]["validation_split"]  # type: ignore[index]
+    split = objective.fingerprint()["masking"].validation_split  # type: ignore[attr-defined]
     assert split == "de-en=dev,ro-en=dev,zh-en=selection"
     assert objective.validation_passes() == 6
 

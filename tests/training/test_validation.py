@@ -61,15 +61,15 @@ def test_the_selection_split_is_used_where_there_is_one(
     for objective in (training, learning):
         scores = objective.validate(objective.learner)
         assert bool(scores) == (chosen != "none")
-    assert learning.fingerprint()["rl"]["validation_split"] == chosen  # type: ignore[index]
-    assert training.fingerprint()["masking"]["validation_split"] == chosen  # type: ignore[index]
+    assert learning.fingerprint()["rl"].validation_split == chosen  # type: ignore[attr-defined]
+    assert training.fingerprint()["masking"].validation_split == chosen  # type: ignore[attr-defined]
     assert set(opened) == {"train", chosen} - {"none"}
 
 
 def test_the_dev_split_is_used_where_there_is_no_other(store: Store) -> None:
     model = tiny(store.vocabulary)
     objective = TranslationObjective(store, model, MaskingConfig(), 1000, 1, fixed=False)
-    assert objective.fingerprint()["masking"]["validation_split"] == "dev"  # type: ignore[index]
+    assert objective.fingerprint()["masking"].validation_split == "dev"  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="unknown split 'selection'"):
         TranslationObjective(store, model, MaskingConfig(validation_split="selection"), 1000, 1, fixed=False)
     with pytest.raises(InputError, match="unknown split 'devv': did you mean 'dev'"):

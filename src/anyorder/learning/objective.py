@@ -184,10 +184,7 @@ class OrderObjective(Objective[OrderBatch]):
         return {
             "objective": "order",
             **self._data.fingerprint(),
-            "policy": asdict(self.learner.policy.config),
+            "policy": self.learner.policy.config,
             "init": self._init,
-            "rl": asdict(self.rl),
+            "rl": self.rl,
         }
-
-    def fingerprint_defaults(self) -> dict[str, dict[str, object]]:
-        return {"policy": asdict(PolicyConfig()), "rl": asdict(RLConfig())}

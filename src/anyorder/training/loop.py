@@ -107,8 +107,6 @@ class _Loop:
         self.module = self.accelerator.prepare_model(objective.module)
         self.clock = Clock(run.steps, run.minutes, self.state.seconds, first_step_counts=not self.cuda)
         self.meter = Meter(self.accelerator.device, len(objective.reports), self.clock)
-        self.note = ""
-        """The text of the progress bar."""
         self.logged_at, self.printed_at = time.monotonic(), -math.inf
         self.quick = False
         """Validations skip scores that are only for comparison, because there is too little time."""
@@ -135,7 +133,9 @@ class _Loop:
                 clock.start()
                 while (done < 1 or state.step == 0) and not stopping and state.stale < patience:
                     self._step(batches, done)
-                    self._first_step(clock.step_done())
+                    first_step = clock.step_done()
+                    if first_step is not None:
+                        self._print_first_step(first_step)
                     at_log = state.step % run.log_every == 0
                     # Agreeing takes a message between processes; a fast step on CUDA does not wait for one.
                     if at_log or self.world == 1 or not self.cuda:
@@ -145,9 +145,9 @@ class _Loop:
                     elif run.steps is not None:
                         done = clock.progress(state.step)
                     if at_log or done >= 1:
-                        self._log(done)
+                        note = self._log(done)
                         state.seconds = clock.seconds
-                        bar.set(state.step if run.steps is not None else state.seconds, self.note)
+                        bar.set(state.step if run.steps is not None else state.seconds, note)
                     at_validation = bool(run.validate_every) and state.step % run.validate_every == 0
                     with clock.paused():
                         if at_validation:
@@ -208,10 +208,7 @@ class _Loop:
         state.cursor = batches[-1][1]
         update_average(self.average, self.learner, run.ema, state.step)
 
-    def _first_step(self, seconds: float | None) -> None:
-        """Say how long the first step of this session took."""
-        if seconds is None:
-            return
+    def _print_first_step(self, seconds: float) -> None:
         too_slow = self.run.minutes is not None and seconds > self.run.minutes * 60
         self._print(f"first step: {seconds:.1f} s" + (", longer than the run: use smaller batches" if too_slow else ""))
 
@@ -240,7 +237,8 @@ class _Loop:
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
-    def _log(self, done: float) -> None:
+    def _log(self, done: float) -> str:
+        """Log the means since the last entry; returns the text of the progress bar."""
         run, step, unit = self.run, self.state.step, self.objective.unit
         means, speed, share_of_peak = self.meter.read(self.accelerator)
         reports = dict(zip(self.objective.reports, means, strict=True))
@@ -257,12 +255,13 @@ class _Loop:
             "share_of_peak": share_of_peak,
         }
         shown = [f"{name} {reports[name]:.3f}" for name in self.objective.shown]
-        self.note = "  ".join([f"step {step}", *shown, f"{_thousands(speed)} {unit}/s", f"{share_of_peak:.0%} of peak"])
+        note = "  ".join([f"step {step}", *shown, f"{_thousands(speed)} {unit}/s", f"{share_of_peak:.0%} of peak"])
         self._record(entry)
         self.logged_at = time.monotonic()
         if not progress.console.is_terminal and self.logged_at - self.printed_at > PRINT_SECONDS:
             self.printed_at = self.logged_at
-            self._print(self.note)
+            self._print(note)
+        return note
 
     def _validate(self) -> None:
         state, start = self.state, time.monotonic()
@@ -320,23 +319,19 @@ class _Loop:
         return {**self.objective.fingerprint(), **shared}
 
     def _resume(self) -> None:
-        fingerprint, defaults = self._fingerprint(), self.objective.fingerprint_defaults()
-        loaded = load_latest(self.out, self.learner, self.average, self.optimizer, fingerprint, defaults)
+        loaded = load_latest(self.out, self.learner, self.average, self.optimizer, self._fingerprint())
         if loaded is None:
             return
-        self._check_cursor(loaded)
+        # The data must continue where the last step ended: from much further back, catching up would take forever.
+        per_step = self.run.batches_per_step
+        if not (loaded.step - 1) * per_step < loaded.cursor.batch <= loaded.step * per_step:
+            file = checkpoints(self.out)[-1] / STATE
+            raise InputError(f"{file}: cursor.batch: {loaded.cursor.batch}, which does not fit step {loaded.step}")
         self._print(f"continuing from step {loaded.step}")
         for change in describe_changes(loaded.settings, self.state.settings):
             self._print(f"changed: {change}")
         loaded.settings = self.state.settings
         self.state, self.saved_step = loaded, loaded.step
-
-    def _check_cursor(self, state: RunState) -> None:
-        """The data must continue where the last step ended: from much further back, catching up would take forever."""
-        taken, per_step = state.step * self.run.batches_per_step, self.run.batches_per_step
-        if not taken - per_step < state.cursor.batch <= taken:
-            file = checkpoints(self.out)[-1] / STATE
-            raise InputError(f"{file}: cursor.batch: {state.cursor.batch}, which does not fit step {state.step}")
 
     def _look_for_result(self) -> None:
         """If the best result so far is gone, the next validation writes one, even if there is nothing left to train."""

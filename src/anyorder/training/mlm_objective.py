@@ -3,7 +3,7 @@
 Knows nothing about how long to train.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch.nn.functional as F
@@ -14,7 +14,6 @@ from anyorder.data.store import Split, Store
 from anyorder.data.stores import Data, open_stores
 from anyorder.errors import InputError, check_number
 from anyorder.models.native.attention import FullAttention, QueryPositions, Segments
-from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.training.batches import BatchRows
 from anyorder.training.config import DeepNorm
@@ -119,22 +118,16 @@ class MLMObjective(TextObjective):
         by_token = {"tokens": row.tokens, "positions": row.positions, "languages": row.languages}
         return self._host_batch(by_token, predicted, labels, row.sizes)
 
-    def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
-        return {}
-
     def fingerprint(self) -> dict[str, object]:
         return {
             "objective": "mlm",
             "vocabulary": self.learner.vocabulary.fingerprint,
             "sentences": len(self._sizes),
             "batch_tokens": self._batch_tokens,
-            "transformer": asdict(self.learner.config.transformer),
-            "mlm": asdict(self._mlm),
+            "transformer": self.learner.config.transformer,
+            "mlm": self._mlm,
             "deepnorm": self.deepnorm,
         }
-
-    def fingerprint_defaults(self) -> dict[str, dict[str, object]]:
-        return {"transformer": asdict(TransformerConfig()), "mlm": asdict(MLMConfig())}
 
 
 def text_split(store: Store) -> Split:

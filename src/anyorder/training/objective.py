@@ -54,12 +54,12 @@ class Objective(ABC, Generic[Batch]):
     def cost(self, batch: Batch) -> tuple[int, float]:
         """How many units a batch has, and the floating-point operations it takes."""
 
-    @abstractmethod
     def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
         """Scores of the averaged weights, by name; empty if there is nothing to validate on.
 
         quick: leave out scores that are only for comparison.
         """
+        return {}
 
     def validation_passes(self, quick: bool = False) -> int:
         """How many times the next validation decodes a test set. quick: see `validate`."""
@@ -83,11 +83,4 @@ class Objective(ABC, Generic[Batch]):
 
     @abstractmethod
     def fingerprint(self) -> dict[str, object]:
-        """What must be the same when a run is resumed."""
-
-    def fingerprint_defaults(self) -> dict[str, dict[str, object]]:
-        """Default values of the configs in the fingerprint.
-
-        A run from before a setting existed is treated as if it had the default.
-        """
-        return {}
+        """What must be the same when a run is resumed; configs as they are."""

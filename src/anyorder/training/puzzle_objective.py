@@ -6,7 +6,7 @@ the solution, so the model learns from every state that a decoder can reach, in 
 
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,7 +128,7 @@ class FillObjective(Objective[dict[str, np.ndarray]]):
             "objective": "fill",
             "task": self._task.name,
             "batch_size": self._batch_size,
-            "fill": asdict(self._fill),
+            "fill": self._fill,
             "encoder": {
                 name: getattr(self.learner.config, name)
                 for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")

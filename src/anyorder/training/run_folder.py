@@ -15,11 +15,12 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import to_builtins
 from torch import Tensor, nn
 
 from anyorder.errors import InputError
@@ -153,7 +154,7 @@ def save_state(
         write_tensors(partial / "average.safetensors", dict(average.state_dict()))
         write_tensors(partial / "optimizer.safetensors", _optimizer_tensors(model, optimizer))
         scores = {name: score for name, score in state.scores.items() if math.isfinite(score)}
-        write_json(partial / STATE, {**asdict(state), "scores": scores, "fingerprint": fingerprint})
+        write_json(partial / STATE, {**asdict(state), "scores": scores, "fingerprint": to_builtins(fingerprint)})
     for old in checkpoints(out):
         if old != folder:
             shutil.rmtree(old, ignore_errors=True)
@@ -165,11 +166,11 @@ def load_latest(
     average: nn.Module,
     optimizer: torch.optim.Optimizer,
     fingerprint: dict[str, object],
-    defaults: Mapping[str, dict[str, object]] | None = None,
 ) -> RunState | None:
     """Load the newest checkpoint of a run into these objects; None if there is none yet.
 
-    defaults: By group of the fingerprint, the values of settings that the checkpoint does not have.
+    fingerprint: what must be the same as in the checkpoint. In a run that was begun before a setting of one of its
+    configs existed, that setting had its default.
     """
     found = checkpoints(out)
     if not found:
@@ -177,8 +178,8 @@ def load_latest(
     folder = found[-1]
     with _way_out(found):
         state, saved_fingerprint = _read_state(folder)
-    saved_fingerprint = with_defaults(saved_fingerprint, defaults or {})
-    if changed := describe_changes(saved_fingerprint, fingerprint):
+    defaults = {name: to_builtins(type(config)()) for name, config in fingerprint.items() if is_dataclass(type(config))}
+    if changed := describe_changes(with_defaults(saved_fingerprint, defaults), to_builtins(fingerprint)):
         raise InputError(f"{folder}: cannot resume: {'; '.join(changed)}")
     with _way_out(found):
         _load_weights(model, folder / "model.safetensors")

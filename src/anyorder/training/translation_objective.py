@@ -5,7 +5,7 @@ Knows nothing about how long to train.
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from anyorder.data.stores import Data, open_stores
 from anyorder.errors import InputError, check_number
 from anyorder.models.native.attention import AttentionPattern, FullAttention, QueryPositions, Segments, SourceIsolated
 from anyorder.models.native.length import LengthTable, offset_class, pool
-from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, make_order
 from anyorder.training.batches import IGNORED, BatchRows, sample_mask
@@ -131,25 +130,25 @@ class TranslationObjective(TextObjective):
     ):
         stores = open_stores(data)
         splits = validation_splits(stores, masking.validation_split)
-        masking = replace(with_sizes(masking, fixed), validation_split=describe_splits(stores, splits))
-        self._masking = masking
+        sentences = masking.validation_sentences or (500 if fixed else 50)
+        self._masking = masking = replace(
+            masking, validation_sentences=sentences, validation_split=describe_splits(stores, splits)
+        )
         self._pairs = pairs = TranslationPairs(stores, model, directions, masking.weights, masking.only_into)
-        self._directions = pairs.directions
         # About five standard deviations above the mean, which is a quarter if both directions are learned.
         max_masked = int(max(0.25, pairs.masked_share) * batch_tokens + 5.5 * batch_tokens**0.5)
         super().__init__(model, pairs.sizes, pairs.weights, batch_tokens, seed, fixed, max_masked, deepnorm)
         self.module = TranslationLoss(model, masking.label_smoothing)
         if self._longest > batch_tokens:
             raise InputError(f"a pair has {self._longest} tokens, more than a batch of {batch_tokens} can hold")
-        assert masking.validation_sentences is not None
         self._record_directions()
         self.validations = stored_validations(
-            stores, splits, self._directions, model, masking.validation_sentences, masking.validation_length
+            stores, splits, pairs.directions, model, sentences, masking.validation_length
         )
 
     def _record_directions(self) -> None:
         """Record the directions to learn in the model's config and its length table."""
-        model, directions = self.learner, self._directions
+        model, directions = self.learner, self._pairs.directions
         languages = len(model.config.languages)
         is_all = len(directions) == languages * (languages - 1)
         model.config = replace(model.config, trained_directions=() if is_all else tuple(directions))
@@ -211,17 +210,9 @@ class TranslationObjective(TextObjective):
             "objective": "translation",
             "vocabulary": self.learner.vocabulary.fingerprint,
             "pairs": len(self._pairs),
-            "directions": self._directions,
+            "directions": self._pairs.directions,
             "batch_tokens": self._batch_tokens,
-            "transformer": asdict(self.learner.config.transformer),
-            "masking": asdict(self._masking),
+            "transformer": self.learner.config.transformer,
+            "masking": self._masking,
             "deepnorm": self.deepnorm,
         }
-
-    def fingerprint_defaults(self) -> dict[str, dict[str, object]]:
-        return {"transformer": asdict(TransformerConfig()), "masking": asdict(with_sizes(MaskingConfig(), self._fixed))}
-
-
-def with_sizes(masking: MaskingConfig, cuda: bool) -> MaskingConfig:
-    """The config with default values for sizes that were not set."""
-    return replace(masking, validation_sentences=masking.validation_sentences or (500 if cuda else 50))
