@@ -47,7 +47,8 @@ class TranslationPairs:
         self._languages = np.array([model.config.languages.index(language) for language in text.languages])
         self._eos = model.vocabulary.eos
         self._allowed = self._allowed_targets(only_into)
-        self._targets = _choices(self._allowed)
+        self._both = self._allowed.all(1)
+        self._sides = 2 if self._both.any() else 1
         self.weights = weights_by_corpus(text.corpora, text.corpus, text.by_corpus(weights))
         """(pairs,) how often each is used per epoch; None if each is used once."""
         if not self._allowed.any(1).all():  # such as back-translated text whose direction is not learned
@@ -69,7 +70,8 @@ class TranslationPairs:
     @property
     def masked_share(self) -> float:
         """The mean share of masked tokens: 1 to T of a target's T subwords are masked, every number equally likely."""
-        targets = np.take_along_axis(self._lengths.T, self._targets.astype(np.int64), 1).mean(1)
+        first, second = self._lengths
+        targets = np.where(self._both, (first + second) / 2, np.where(self._allowed[:, 1], second, first))
         return float(np.average((targets + 1) / 2, weights=self.weights) / np.average(self.sizes, weights=self.weights))
 
     def _check_room(self, model: TranslationModel) -> None:
@@ -117,18 +119,9 @@ class TranslationPairs:
         Returns them and their target languages, (pairs,).
         """
         rows, text = batch.rows, self._text
-        target = self._targets[rows, batch.random.integers(0, self._targets.shape[1], len(rows))]
+        drawn = batch.random.integers(0, self._sides, len(rows))
+        target = np.where(self._both[rows], drawn, self._allowed[rows, 1])
         first = text.first_side[text.store[rows]]
         side = np.stack([first + 1 - target, first + target], axis=1).reshape(-1)
         language = self._languages[side]
         return pack(text.sides, side, np.repeat(text.row[rows], 2), language, self._eos), language[1::2]
-
-
-def _choices(allowed: np.ndarray) -> np.ndarray:
-    """(pairs, 1 or 2) int8: the sides that may be the target; a single one is repeated if other pairs have two.
-
-    allowed: (pairs, 2) bool.
-    """
-    first, second = np.where(allowed[:, 0], 0, 1), np.where(allowed[:, 1], 1, 0)
-    both = allowed.all(1).any()
-    return np.stack([first, second] if both else [first], axis=1).astype(np.int8)

@@ -102,20 +102,19 @@ def stored_validations(
     sides; 0 for the model's maximum.
     """
     max_length = min(max_length or model.max_length, model.max_length)
-    opened = {i: store.split(name) for i, (store, name) in enumerate(zip(stores, splits, strict=True)) if name in store}
-    validations = {}
+    store_of, validations = stores.directions, {}
     for direction in directions:
-        number = stores.directions[direction]
-        if number not in opened:
+        store, name = stores[store_of[direction]], splits[store_of[direction]]
+        if name not in store:
             continue
-        where, split = f"{stores[number].path}: ", opened[number]
+        split = store.split(name)
         if not split.parallel:
-            raise InputError(f"{where}the split '{split.name}' is not parallel")
+            raise InputError(f"{store.path}: the split '{name}' is not parallel")
         longer = np.maximum(*(split.sides[language].lengths for language in direction.split("-")))
         rows = np.flatnonzero(longer <= max_length)[:sentences]
         if not len(rows):
             raise InputError(
-                f"{where}no pair of the split '{split.name}' has at most {max_length} subwords on both sides; "
+                f"{store.path}: no pair of the split '{name}' has at most {max_length} subwords on both sides; "
                 "raise validation_length"
             )
         validations[direction] = Validation(stored_test_set(Decoder(model, direction), split, rows.tolist()))
