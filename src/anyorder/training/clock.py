@@ -83,18 +83,17 @@ class Clock:
 class Meter:
     """Sums on the device between two log entries; the host waits for the device only when it reads them."""
 
-    def __init__(self, device: torch.device, reports: int, clock: Clock):
+    def __init__(self, device: torch.device, reports: int):
         self._zero = torch.zeros(reports, device=device)
         self._peak = peak_flops(device)
-        self._clock = clock
-        self._start()
+        self._start(0.0)
 
-    def _start(self) -> None:
+    def _start(self, now: float) -> None:
         self._sum = self._zero.clone()
         self._count = 0
         self._units = 0
         self._flops = 0.0
-        self._since = self._clock.training_seconds
+        self._since = now
 
     def add(self, report: Tensor) -> None:
         """Add the (reports,) numbers of one minibatch."""
@@ -106,7 +105,7 @@ class Meter:
         self._units += units
         self._flops += flops
 
-    def read(self, accelerator: Accelerator) -> tuple[list[float], float, float]:
+    def read(self, accelerator: Accelerator, clock: Clock) -> tuple[list[float], float, float]:
         """Mean reports, units per second and share of the peak, over all processes since the last reading.
 
         All processes must call it.
@@ -114,9 +113,10 @@ class Meter:
         world = accelerator.num_processes
         total = accelerator.reduce(self._sum, "sum") / (self._count * world)
         reports = total.tolist()  # waits for the device, so the time below is accurate
-        seconds = self._clock.training_seconds - self._since
+        now = clock.training_seconds
+        seconds = now - self._since
         speed, share_of_peak = self._units * world / seconds, self._flops / seconds / self._peak
-        self._start()
+        self._start(now)
         return reports, speed, share_of_peak
 
 

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -91,6 +91,7 @@ class _Loop:
             raise InputError(
                 f"{run.batches_per_step}: cannot be shared by {self.world} processes", "batches_per_step", type(run)
             )
+        self.accelerator.gradient_accumulation_steps = run.batches_per_step // self.world
         self.learner = objective.learner.to(self.accelerator.device).train()
         self.average = deepcopy(self.learner).eval().requires_grad_(False)
         self.optimizer = make_optimizer(self.learner, run, self.cuda, objective.rate_scales())
@@ -105,8 +106,8 @@ class _Loop:
         if objective.compiles and run.compiles:
             objective.module.compile(dynamic=False)
         self.module = self.accelerator.prepare_model(objective.module)
+        self.meter = Meter(self.accelerator.device, len(objective.reports))
         self.clock = Clock(run.steps, run.minutes, self.state.seconds, first_step_counts=not self.cuda)
-        self.meter = Meter(self.accelerator.device, len(objective.reports), self.clock)
         self.logged_at, self.printed_at = time.monotonic(), -math.inf
         self.quick = False
         """Validations skip scores that are only for comparison, because there is too little time."""
@@ -182,20 +183,17 @@ class _Loop:
 
     def _step(self, source: Prefetcher[tuple[Any, Cursor]], done: float) -> None:
         run, state, objective = self.run, self.state, self.objective
-        per_process = run.batches_per_step // self.world
-        batches = [next(source) for _ in range(per_process)]
+        batches = [next(source) for _ in range(self.accelerator.gradient_accumulation_steps)]
         minibatches = [objective.minibatches(batch, self.accelerator.device) for batch, _ in batches]
         set_rate(self.optimizer, run.learning_rate * rate_factor(run, state.step, done))
         for epoch in range(objective.epochs):
             for of_each_batch in zip(*minibatches, strict=True):
-                for number, ((_, cursor), inputs) in enumerate(zip(batches, of_each_batch, strict=True)):
+                for (_, cursor), inputs in zip(batches, of_each_batch, strict=True):
                     # Dropout depends only on the batch, not on the process or on what ran before.
                     torch.manual_seed((run.seed << 32) + cursor.batch)
-                    last = number == per_process - 1
-                    sync = nullcontext() if last else self.accelerator.no_sync(self.module)
-                    with sync, torch.autocast("cuda", torch.bfloat16, self.cuda):
+                    with self.accelerator.accumulate(self.module), torch.autocast("cuda", torch.bfloat16, self.cuda):
                         loss, report = self.module(**inputs)
-                        self.accelerator.backward(loss / per_process)
+                        self.accelerator.backward(loss)
                     if epoch == 0:
                         self.meter.add(report)
                 if run.max_grad_norm:
@@ -240,7 +238,7 @@ class _Loop:
     def _log(self, done: float) -> str:
         """Log the means since the last entry; returns the text of the progress bar."""
         run, step, unit = self.run, self.state.step, self.objective.unit
-        means, speed, share_of_peak = self.meter.read(self.accelerator)
+        means, speed, share_of_peak = self.meter.read(self.accelerator, self.clock)
         reports = dict(zip(self.objective.reports, means, strict=True))
         for name, value in reports.items():
             if not math.isfinite(value):
