@@ -24,6 +24,7 @@ from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders.learned import load_order
 from anyorder.orders.policy import PolicyConfig
 from anyorder.training.config import TextTrainConfig, TrainConfig
+from anyorder.training.loop import begin_run
 from anyorder.training.mlm_objective import MLMConfig
 from anyorder.training.train import default_batch_tokens, pretrain_model, train_model
 from anyorder.training.translation_objective import MaskingConfig
@@ -229,7 +230,7 @@ def test_the_cpu_batch_holds_the_longest_pair(store: Store) -> None:
         (lambda: TrainConfig(log_every=0), "log_every"),
         (lambda: TextTrainConfig(batch_tokens=3), "batch_tokens"),
         (lambda: TrainConfig(steps=1, minutes=1), "minutes"),
-        (lambda: TrainConfig().check_length(), "steps"),
+        (lambda: begin_run(TrainConfig(), Path("run"), resume=False), "steps"),
         (lambda: RLConfig(gamma=0), "gamma"),
         (lambda: MaskingConfig(label_smoothing=1), "label_smoothing"),
         (lambda: MLMConfig(mask_replace_prob=0.8, random_replace_prob=0.3), "random_replace_prob"),

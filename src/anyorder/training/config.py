@@ -72,21 +72,12 @@ class TrainConfig:
         if self.track != "none" and find_spec(self.track) is None:
             raise InputError(f"{self.track}: needs {self.track}: pip install 'anyorder[track]'", "track", config)
 
-    def check_length(self) -> None:
-        """Raise an `InputError` unless the config says how long to train. A default config does not."""
-        if self.steps is None and self.minutes is None:
-            raise InputError("is missing: say how long to train, in steps or in minutes", "steps", type(self))
-
     def resolve_device(self) -> torch.device:
         """The device to train on."""
         try:
             return resolve_device(self.device)
         except InputError as error:
             raise InputError(error.message, error.field, type(self)) from None
-
-    @property
-    def compiles(self) -> bool:
-        return self.compile == "yes" or (self.compile == "auto" and self.resolve_device().type == "cuda")
 
 
 @dataclass(frozen=True)

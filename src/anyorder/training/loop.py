@@ -64,7 +64,8 @@ class RunResult:
 
 def begin_run(run: TrainConfig, out: Path, resume: bool) -> torch.device:
     """Check what can be checked before anything is loaded, and join the other processes; returns the device."""
-    run.check_length()
+    if run.steps is None and run.minutes is None:  # a default config does not say
+        raise InputError("is missing: say how long to train, in steps or in minutes", "steps", type(run))
     device = run.resolve_device()
     check_run_folder(out, resume)
     join_processes(device)
@@ -103,7 +104,7 @@ class _Loop:
         if resume:
             self._resume()
         objective.module.to(self.accelerator.device).train()
-        if objective.compiles and run.compiles:
+        if objective.compiles and (run.compile == "yes" or (run.compile == "auto" and self.cuda)):
             objective.module.compile(dynamic=False)
         self.module = self.accelerator.prepare_model(objective.module)
         self.meter = Meter(self.accelerator.device, len(objective.reports))
