@@ -42,14 +42,14 @@ def stream(cursor: Cursor = Cursor(), first: int = 0, rank: int = 0, world: int 
 
 
 def seen(batches) -> list[tuple[list[int], float]]:
-    return [(batch.rows.tolist(), float(batch.random.random())) for batch, _ in batches]
+    return [(rows.tolist(), float(random.random())) for rows, random, _ in batches]
 
 
 def test_every_epoch_takes_every_sentence_once_in_a_new_order() -> None:
     rows: dict[int, list[int]] = {}
     epoch = 0
-    for batch, behind in islice(stream(), 30):
-        rows.setdefault(epoch, []).extend(batch.rows.tolist())
+    for batch, _, behind in islice(stream(), 30):
+        rows.setdefault(epoch, []).extend(batch.tolist())
         epoch = behind.epoch if behind.offset else behind.epoch + 1
         if len(rows[max(rows)]) == 50:
             epoch = max(rows) + 1
@@ -66,9 +66,9 @@ def test_two_processes_share_the_batches_of_one() -> None:
 @pytest.mark.parametrize("taken", [1, 5, 7, 16])
 def test_a_cursor_continues_where_it_was_handed_out(taken: int) -> None:
     whole = seen(islice(stream(), 24))
-    *_, (_, cursor) = islice(stream(), taken)
+    *_, (_, _, cursor) = islice(stream(), taken)
     assert seen(islice(stream(cursor, first=taken), 24 - taken)) == whole[taken:]
-    *_, (_, cursor) = islice(stream(rank=0, world=2), (taken + 1) // 2)  # what the main process of two would save
+    *_, (_, _, cursor) = islice(stream(rank=0, world=2), (taken + 1) // 2)  # what the main process of two would save
     first = 2 * ((taken + 1) // 2)
     assert seen(islice(stream(cursor, first=first), 24 - first)) == whole[first:]
 

@@ -26,7 +26,7 @@ from anyorder.orders import Order, make_order, split_orders
 from anyorder.orders.features import prediction_stats
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-from anyorder.training.batches import BatchRows, Cursor, iter_batches, shuffled
+from anyorder.training.batches import Cursor, iter_batches, shuffled
 from anyorder.training.objective import Objective
 
 FOLDER = "order"
@@ -116,13 +116,14 @@ class OrderObjective(Objective[OrderBatch]):
             # A batch of a few leftover sentences would make a step as large as that of a full batch, and far noisier.
             return rows[: max(size, len(rows) // size * size)]
 
-        for rows, behind in iter_batches(cursor, epoch_rows, np.ones_like, size, size, self._seed, first, rank, world):
-            yield self._build(rows), behind
+        batches = iter_batches(cursor, epoch_rows, np.ones_like, size, size, self._seed, first, rank, world)
+        for rows, random, behind in batches:
+            yield self._build(rows, random), behind
 
-    def _build(self, batch: BatchRows) -> OrderBatch:
+    def _build(self, rows: np.ndarray, random: np.random.Generator) -> OrderBatch:
         copies = self.rl.rollouts_per_sentence
-        keys = batch.random.integers(-(1 << 63), (1 << 63) - 1, len(batch.rows) * copies)
-        examples = self._data.examples(batch.rows, batch.random)
+        keys = random.integers(-(1 << 63), (1 << 63) - 1, len(rows) * copies)
+        examples = self._data.examples(rows, random)
         sentences = DecodeBatch(examples.canvases, keys, copies)
         return OrderBatch(sentences, examples.references, examples.reference_lengths)
 

@@ -33,7 +33,7 @@ from anyorder.models.native.storage import WEIGHTS
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.reproduce.jobs import RunJob
 from anyorder.tasks.translation import Sentence
-from anyorder.training.batches import IGNORED, BatchRows, Cursor, shuffled
+from anyorder.training.batches import IGNORED, Cursor, shuffled
 from anyorder.training.config import TrainConfig, choose_by_device
 from anyorder.training.loop import run_training
 from anyorder.training.objective import Objective
@@ -144,7 +144,7 @@ class AutoregressiveObjective(Objective[Batch]):
 
     def _build(self, rows: np.ndarray, random: np.random.Generator) -> Batch:
         """Padded pairs, each in one of its directions."""
-        (packed, targets), pad = self._pairs.pack(BatchRows(rows, random)), self._vocabulary.pad
+        (packed, targets), pad = self._pairs.pack(rows, random), self._vocabulary.pad
         numbers = np.arange(0, 2 * len(rows), 2)
         labels = padded(packed.take(numbers + 1), IGNORED)
         inputs = np.where(labels == IGNORED, pad, labels)[:, :-1]

@@ -34,16 +34,6 @@ class Cursor:
     offset: int = 0
 
 
-@dataclass(frozen=True)
-class BatchRows:
-    """The sentences of one batch."""
-
-    rows: np.ndarray
-    """(B,) indices of the sentences."""
-    random: np.random.Generator
-    """Random generator for this batch alone."""
-
-
 def iter_batches(
     cursor: Cursor,
     epoch_rows: Callable[[int], np.ndarray],
@@ -54,8 +44,10 @@ def iter_batches(
     first: int = 0,
     rank: int = 0,
     world: int = 1,
-) -> Iterator[tuple[BatchRows, Cursor]]:
-    """This process's batches, starting at number `first`, each with the cursor after it. Never ends.
+) -> Iterator[tuple[np.ndarray, np.random.Generator, Cursor]]:
+    """This process's batches, starting at number `first`. Never ends.
+
+    Yields the sentences of a batch, as indices; the random numbers of this batch alone; and the cursor after it.
 
     cursor: returned earlier, at or before batch `first`. epoch_rows: an epoch's sentences, in order, by its number.
     sizes: sentences to their sizes in tokens, (N,) to (N,).
@@ -67,7 +59,7 @@ def iter_batches(
             number = cursor.batch
             cursor = replace(cursor, batch=number + 1, offset=cursor.offset + 1)
             if number >= first and number % world == rank:
-                yield BatchRows(rows[start:stop], random_for(seed, "batch", number)), cursor
+                yield rows[start:stop], random_for(seed, "batch", number), cursor
         cursor = replace(cursor, epoch=cursor.epoch + 1, offset=0)
 
 

@@ -15,7 +15,6 @@ from anyorder.data.stores import Data, open_stores
 from anyorder.errors import InputError, check_number
 from anyorder.models.native.attention import FullAttention, QueryPositions, Segments
 from anyorder.models.native.translation_model import TranslationModel
-from anyorder.training.batches import BatchRows
 from anyorder.training.config import DeepNorm
 from anyorder.training.text_objective import HostBatch, TextObjective
 
@@ -102,10 +101,9 @@ class MLMObjective(TextObjective):
         for store, split in zip(stores, splits, strict=True):
             store.check_ids(split, len(model.vocabulary))
 
-    def _build(self, batch: BatchRows) -> HostBatch:
-        mlm, vocabulary, random = self._mlm, self.learner.vocabulary, batch.random
-        side = self._side[batch.rows]
-        row = pack(self._sides, side, self._sentence[batch.rows], self._languages[side], vocabulary.eos)
+    def _build(self, rows: np.ndarray, random: np.random.Generator) -> HostBatch:
+        mlm, vocabulary, side = self._mlm, self.learner.vocabulary, self._side[rows]
+        row = pack(self._sides, side, self._sentence[rows], self._languages[side], vocabulary.eos)
         inner = row.inner
         predicted = inner[random.random(len(inner)) < mlm.probability]
         if not len(predicted):  # a small batch; the loss needs something to predict

@@ -16,7 +16,7 @@ from torch import nn
 from anyorder.data.random_streams import random_for
 from anyorder.device import to_device
 from anyorder.models.native.translation_model import TranslationModel
-from anyorder.training.batches import IGNORED, BatchRows, Cursor, iter_batches, shuffled
+from anyorder.training.batches import IGNORED, Cursor, iter_batches, shuffled
 from anyorder.training.config import DeepNorm
 from anyorder.training.objective import Objective
 from anyorder.training.optimizer import branch_rates, use_deepnorm
@@ -72,18 +72,18 @@ class TextObjective(Objective[HostBatch]):
         self._max_predicted = max_predicted
 
     @abstractmethod
-    def _build(self, batch: BatchRows) -> HostBatch:
-        """The batch with these rows."""
+    def _build(self, rows: np.ndarray, random: np.random.Generator) -> HostBatch:
+        """The batch with these rows, by index. random: its random numbers."""
 
     def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[HostBatch, Cursor]]:
         def epoch_rows(epoch: int) -> np.ndarray:
             return shuffled(np.arange(len(self._sizes)), self._weights, random_for(self._seed, "epoch", epoch))
 
         sizes = self._sizes.__getitem__
-        for rows, behind in iter_batches(
+        for rows, random, behind in iter_batches(
             cursor, epoch_rows, sizes, self._batch_tokens, self._max_rows, self._seed, first, rank, world
         ):
-            yield self._build(rows), behind
+            yield self._build(rows, random), behind
 
     def _host_batch(
         self,

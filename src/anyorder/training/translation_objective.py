@@ -18,7 +18,7 @@ from anyorder.models.native.attention import AttentionPattern, FullAttention, Qu
 from anyorder.models.native.length import LengthTable, offset_class, pool
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, make_order
-from anyorder.training.batches import IGNORED, BatchRows, sample_mask
+from anyorder.training.batches import IGNORED, sample_mask
 from anyorder.training.config import DeepNorm
 from anyorder.training.text_objective import HostBatch, TextObjective
 from anyorder.training.translation_pairs import TranslationPairs
@@ -157,16 +157,16 @@ class TranslationObjective(TextObjective):
         kept = {name: known[name] for name in directions if name in known}
         model.length_table = LengthTable(kept | LengthTable.count(new).seen)
 
-    def _build(self, batch: BatchRows) -> HostBatch:
-        row, target_language = self._pairs.pack(batch)
+    def _build(self, rows: np.ndarray, random: np.random.Generator) -> HostBatch:
+        row, target_language = self._pairs.pack(rows, random)
         half_sizes = row.sizes
         source_lengths, target_lengths = half_sizes[::2] - 2, half_sizes[1::2] - 2
         half_of = np.repeat(np.arange(len(half_sizes)), half_sizes)
-        positions = row.positions + self._shifts(half_sizes, batch.random)[half_of // 2]
+        positions = row.positions + self._shifts(half_sizes, random)[half_of // 2]
         is_target = half_of % 2 == 1
         inner = row.inner
         target_tokens = inner[is_target[inner]]
-        masked = target_tokens[sample_mask(target_lengths, batch.random)]
+        masked = target_tokens[sample_mask(target_lengths, random)]
         tokens = row.tokens.copy()
         tokens[masked] = self.learner.vocabulary.mask
         by_token = {

@@ -11,7 +11,7 @@ from anyorder.data.packing import PackedBatch, pack
 from anyorder.data.stores import ParallelText, Stores
 from anyorder.errors import InputError, unknown
 from anyorder.models.native.translation_model import TranslationModel
-from anyorder.training.batches import BatchRows, weights_by_corpus
+from anyorder.training.batches import weights_by_corpus
 
 
 class TranslationPairs:
@@ -113,13 +113,13 @@ class TranslationPairs:
         rows = np.flatnonzero((self._text.store == store) & self._allowed[:, target])
         return self._lengths[1 - target, rows], self._lengths[target, rows]
 
-    def pack(self, batch: BatchRows) -> tuple[PackedBatch, np.ndarray]:
-        """The pairs of a batch, each in one of its directions, chosen at random: source, target, source, target, ...
+    def pack(self, rows: np.ndarray, random: np.random.Generator) -> tuple[PackedBatch, np.ndarray]:
+        """Some of the pairs, by index, each in one of its directions, chosen at random; and their target languages.
 
-        Returns them and their target languages, (pairs,).
+        Source, target, source, target, and so on; (pairs,) languages.
         """
-        rows, text = batch.rows, self._text
-        drawn = batch.random.integers(0, self._sides, len(rows))
+        text = self._text
+        drawn = random.integers(0, self._sides, len(rows))
         target = np.where(self._both[rows], drawn, self._allowed[rows, 1])
         first = text.first_side[text.store[rows]]
         side = np.stack([first + 1 - target, first + target], axis=1).reshape(-1)
