@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -55,7 +56,7 @@ def iter_batches(
     while True:
         rows = epoch_rows(cursor.epoch)
         boundaries = batch_boundaries(sizes(rows), max_tokens, max_rows)
-        for start, stop in zip(boundaries[cursor.offset : -1], boundaries[cursor.offset + 1 :], strict=True):
+        for start, stop in pairwise(boundaries[cursor.offset :]):
             number = cursor.batch
             cursor = replace(cursor, batch=number + 1, offset=cursor.offset + 1)
             if number >= first and number % world == rank:

@@ -31,6 +31,8 @@ from anyorder.training.validation import puzzle_validation
 if TYPE_CHECKING:
     from transformers import BertForMaskedLM
 
+Batch = dict[str, np.ndarray]
+
 
 @dataclass(frozen=True)
 class FillConfig:
@@ -64,7 +66,7 @@ class FillLoss(nn.Module):
         return loss, torch.stack([loss.detach(), right])
 
 
-class FillObjective(Objective[dict[str, np.ndarray]]):
+class FillObjective(Objective[Batch]):
     """Learn to fill in the puzzles of a task. batch_size: in puzzles. seed: that of the puzzles and the batches."""
 
     reports = ("loss", "right")
@@ -88,23 +90,21 @@ class FillObjective(Objective[dict[str, np.ndarray]]):
         held_out = fill.validation_puzzles
         self._validation = puzzle_validation(task, untrained, held_out, seed) if held_out else None
 
-    def batches(
-        self, cursor: Cursor, first: int, rank: int, world: int
-    ) -> Iterator[tuple[dict[str, np.ndarray], Cursor]]:
+    def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[Batch, Cursor]]:
         for number in count(first + (rank - first) % world, world):
             yield self._build(random_for(self._seed, "batch", number)), replace(cursor, batch=number + 1)
 
-    def _build(self, random: np.random.Generator) -> dict[str, np.ndarray]:
+    def _build(self, random: np.random.Generator) -> Batch:
         rows = random.integers(len(self._examples), size=self._batch_size)
         examples = self._task.augment(self._examples.take(rows), random)
         masked = sample_masked_cells(examples.puzzles == EMPTY, random)
         solutions = examples.solutions + FIRST_SYMBOL - 1
         return {"tokens": np.where(masked, MASK_ID, solutions), "labels": np.where(masked, solutions, IGNORED)}
 
-    def minibatches(self, batch: dict[str, np.ndarray], device: torch.device) -> list[dict[str, Any]]:
+    def minibatches(self, batch: Batch, device: torch.device) -> list[dict[str, Any]]:
         return [{name: to_device(array, device) for name, array in batch.items()}]
 
-    def cost(self, batch: dict[str, np.ndarray]) -> tuple[int, float]:
+    def cost(self, batch: Batch) -> tuple[int, float]:
         config, (puzzles, cells) = self.learner.config, batch["tokens"].shape
         size = config.hidden_size
         per_cell = config.num_hidden_layers * (4 * size**2 + 2 * size * config.intermediate_size + 2 * cells * size)
