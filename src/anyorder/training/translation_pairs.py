@@ -47,7 +47,7 @@ class TranslationPairs:
         self._languages = np.array([model.config.languages.index(language) for language in text.languages])
         self._eos = model.vocabulary.eos
         self._allowed = self._allowed_targets(only_into)
-        self._both = self._allowed.all(1)
+        self._both = self._allowed[:, 0] & self._allowed[:, 1]
         self._sides = 2 if self._both.any() else 1
         self.weights = weights_by_corpus(text.corpora, text.corpus, text.by_corpus(weights))
         """(pairs,) how often each is used per epoch; None if each is used once."""
@@ -89,22 +89,18 @@ class TranslationPairs:
     def _allowed_targets(self, only_into: Mapping[str, str]) -> np.ndarray:
         """(pairs, 2) bool: the first or the second side of the pair's store may be the target."""
         text = self._text
-        stores, allowed = [], []
+        given = text.by_corpus(only_into)
+        allowed: list[list[bool]] = []
         for store, split in text.parts:
             first, second = store.languages
-            into = [f"{second}-{first}" in self._store_of, f"{first}-{second}" in self._store_of]
-            stores += [store] * len(split.corpora)
+            learned = {first: f"{second}-{first}" in self._store_of, second: f"{first}-{second}" in self._store_of}
             for name in split.corpora:
-                only = split.only_into.get(name)
-                allowed.append([ok and only in (None, code) for ok, code in zip(into, store.languages, strict=True)])
-        by_corpus = np.array(allowed)
-        for name, language in text.by_corpus(only_into).items():
-            corpus = text.corpora.index(name)
-            languages = stores[corpus].languages
-            if language not in languages:
-                raise unknown(f"language of corpus '{name}'", language, languages)
-            by_corpus[corpus] &= np.array(languages) == language
-        return by_corpus[text.corpus]
+                full_name = text.corpora[len(allowed)]
+                stored, chosen = split.only_into.get(name), given.get(full_name)
+                if chosen is not None and chosen not in learned:
+                    raise unknown(f"language of corpus '{full_name}'", chosen, learned)
+                allowed.append([learned[code] and {stored, chosen} <= {None, code} for code in learned])
+        return np.array(allowed)[text.corpus]
 
     def lengths(self, direction: str) -> tuple[np.ndarray, np.ndarray]:
         """Source and target lengths of all pairs that are learned in this direction."""
