@@ -17,7 +17,7 @@ import torch
 from anyorder.data.store import Store
 from anyorder.device import to_device
 from anyorder.models.native.transformer import TransformerConfig
-from anyorder.training.batches import Cursor, Prefetcher
+from anyorder.training.batches import Cursor, prefetch
 from anyorder.training.clock import peak_flops
 from anyorder.training.config import TrainConfig
 from anyorder.training.optimizer import make_optimizer, update_average
@@ -38,7 +38,7 @@ def measure(
     if cuda:
         objective.module.compile(dynamic=False)
     optimizer = make_optimizer(model, TrainConfig(steps=1), cuda)
-    source = Prefetcher(objective.batches(Cursor(), 0, 0, 1))
+    source = prefetch(objective.batches(Cursor(), 0, 0, 1))
 
     def step() -> tuple[int, int]:
         batch, _ = next(source)

@@ -12,9 +12,9 @@ from anyorder.data.random_streams import random_for
 from anyorder.training.batches import (
     IGNORED,
     Cursor,
-    Prefetcher,
     batch_boundaries,
     iter_batches,
+    prefetch,
     sample_mask,
     shuffled,
     weights_by_corpus,
@@ -112,7 +112,7 @@ def test_errors_in_the_thread_reach_the_reader() -> None:
         yield 1
         raise ValueError("broken")
 
-    items = Prefetcher(broken())
+    items = prefetch(broken())
     assert next(items) == 1
     with pytest.raises(ValueError, match="broken"):
         next(items)
@@ -126,7 +126,7 @@ def test_closing_waits_for_the_thread() -> None:
 
     for taken in (0, 3):
         before = set(threading.enumerate())
-        items = Prefetcher(endless(), depth=2)
+        items = prefetch(endless(), depth=2)
         assert [next(items) for _ in range(taken)] == list(range(taken))
         items.close()
         assert set(threading.enumerate()) <= before

@@ -6,11 +6,11 @@ Knows nothing about models or objectives.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -103,21 +103,19 @@ def sample_mask(lengths: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return mask
 
 
-class Prefetcher(Generic[Batch]):
-    """Runs an iterator in a thread, a few items ahead of its reader."""
+def prefetch(items: Iterator[Batch], depth: int = 4) -> Generator[Batch, None, None]:
+    """The items of an iterator that runs in a thread, a few of them ahead of their reader.
 
-    def __init__(self, items: Iterator[Batch], depth: int = 4):
-        self._items = items
-        self._thread = ThreadPoolExecutor(1)
-        self._ahead = deque(self._thread.submit(next, items) for _ in range(depth))
-
-    def __next__(self) -> Batch:
-        self._ahead.append(self._thread.submit(next, self._items))
-        return self._ahead.popleft().result()
-
-    def close(self) -> None:
-        """Wait for the thread to end: one that is still running when Python exits can crash the process."""
-        self._thread.shutdown(cancel_futures=True)
+    Closing it waits for the thread to end: one that is still running when Python exits can crash the process.
+    """
+    thread = ThreadPoolExecutor(1)
+    try:
+        ahead = deque(thread.submit(next, items) for _ in range(depth))
+        while True:
+            ahead.append(thread.submit(next, items))
+            yield ahead.popleft().result()
+    finally:
+        thread.shutdown(cancel_futures=True)
 
 
 def weights_by_corpus(corpora: Sequence[str], corpus: np.ndarray, weights: dict[str, float]) -> np.ndarray | None:

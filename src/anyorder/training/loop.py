@@ -21,7 +21,7 @@ from accelerate.utils import broadcast_object_list
 from anyorder import progress
 from anyorder.device import join_processes, report_lost_process
 from anyorder.errors import InputError
-from anyorder.training.batches import Cursor, Prefetcher
+from anyorder.training.batches import Cursor, prefetch
 from anyorder.training.clock import Clock, Meter
 from anyorder.training.config import TrainConfig
 from anyorder.training.objective import Objective
@@ -99,6 +99,9 @@ class _Loop:
         # What may change when the run is resumed, but not silently.
         names = ("learning_rate", "warmup", "decay_from", "weight_decay", "max_grad_norm", "ema")
         self.state = RunState(settings={name: getattr(run, name) for name in names})
+        shared = {"batches_per_step": run.batches_per_step, "seed": run.seed}
+        self.fingerprint = {**objective.fingerprint(), **shared}
+        """What must be the same when the run is resumed."""
         self.saved_step = -1
         """The step of the last checkpoint."""
         if resume:
@@ -123,7 +126,7 @@ class _Loop:
         self._look_for_result()
         self._reserve_validation()
         first = state.step * run.batches_per_step
-        batches = Prefetcher(self.objective.batches(state.cursor, first, self.rank, self.world))
+        batches = prefetch(self.objective.batches(state.cursor, first, self.rank, self.world))
         total = run.steps if run.steps is not None else (run.minutes or 0) * 60
         patience, stopping = run.patience or math.inf, False
         try:
@@ -182,7 +185,7 @@ class _Loop:
             message = f"{self.run.track}: cannot be started ({reason})"
             raise InputError(message, "track", type(self.run)) from None
 
-    def _step(self, source: Prefetcher[tuple[Any, Cursor]], done: float) -> None:
+    def _step(self, source: Iterator[tuple[Any, Cursor]], done: float) -> None:
         run, state, objective = self.run, self.state, self.objective
         batches = [next(source) for _ in range(self.accelerator.gradient_accumulation_steps)]
         minibatches = [objective.minibatches(batch, self.accelerator.device) for batch, _ in batches]
@@ -308,17 +311,12 @@ class _Loop:
             return
         self.state.seconds = max(self.clock.seconds, at_least_seconds)
         if self.accelerator.is_main_process:
-            save_state(self.out, self.state, self.learner, self.average, self.optimizer, self._fingerprint())
+            save_state(self.out, self.state, self.learner, self.average, self.optimizer, self.fingerprint)
         self.saved_step = self.state.step
         self.accelerator.wait_for_everyone()
 
-    def _fingerprint(self) -> dict[str, object]:
-        """What must be the same when the run is resumed."""
-        shared = {"batches_per_step": self.run.batches_per_step, "seed": self.run.seed}
-        return {**self.objective.fingerprint(), **shared}
-
     def _resume(self) -> None:
-        loaded = load_latest(self.out, self.learner, self.average, self.optimizer, self._fingerprint())
+        loaded = load_latest(self.out, self.learner, self.average, self.optimizer, self.fingerprint)
         if loaded is None:
             return
         # The data must continue where the last step ended: from much further back, catching up would take forever.
