@@ -29,10 +29,6 @@ from anyorder.training.optimizer import scale_branches, use_deepnorm
 from anyorder.training.puzzle_objective import FillConfig, FillObjective
 from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
 
-CUDA_BATCH_TOKENS, CPU_BATCH_TOKENS = 32_768, 2_048
-CUDA_BATCH, CPU_BATCH = 1024, 128
-"""Default number of puzzles per batch."""
-
 
 @dataclass(frozen=True)
 class TrainResult:
@@ -75,16 +71,8 @@ def train_model(
     stores = open_stores(data)
     model = new_model(stores, transformer, init, run.seed, run.deepnorm)
     batch_tokens = run.batch_tokens or max(default_batch_tokens(store.split("train"), device) for store in stores)
-    objective = TranslationObjective(
-        stores,
-        model,
-        masking,
-        batch_tokens,
-        run.seed,
-        fixed=device.type == "cuda",
-        directions=split_directions(directions),
-        deepnorm=run.deepnorm,
-    )
+    fixed, chosen = device.type == "cuda", split_directions(directions)
+    objective = TranslationObjective(stores, model, masking, batch_tokens, run.seed, fixed, chosen, run.deepnorm)
     return _train(objective, run, Path(out), resume)
 
 
@@ -139,7 +127,7 @@ def train_task(
     task = make_puzzle(task)
     device = begin_run(run, Path(out), resume)
     model = new_encoder(task, encoder, run.seed)
-    batch_size = choose_by_device(run.batch_size, device, cuda=CUDA_BATCH, cpu=CPU_BATCH)
+    batch_size = choose_by_device(run.batch_size, device, cuda=1024, cpu=128)
     return _train(FillObjective(task, model, fill, batch_size, run.seed), run, Path(out), resume)
 
 
@@ -181,4 +169,4 @@ def new_model(
 def default_batch_tokens(split: Split, device: torch.device) -> int:
     """Tokens per batch that suit the device and fit the longest pair."""
     longest = sum(int(side.lengths.max()) + 2 for side in split.sides.values())
-    return choose_by_device(None, device, cuda=CUDA_BATCH_TOKENS, cpu=max(CPU_BATCH_TOKENS, longest))
+    return choose_by_device(None, device, cuda=32_768, cpu=max(2_048, longest))
