@@ -1,11 +1,13 @@
 """A run against the clock: it ends in time, last validation included, whatever its steps and validations take."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from anyorder.training import clock as module
-from anyorder.training.clock import Clock
+from anyorder.training.clock import Clock, Meter
 
 
 class FakeTime:
@@ -89,3 +91,20 @@ def test_a_run_of_steps_needs_no_clock(time: FakeTime) -> None:
     clock = Clock(10, None, 0.0, first_step_counts=True)
     clock.reserve(1e9)
     assert [clock.progress(step) for step in (0, 5, 10)] == [0, 0.5, 1]
+
+
+def test_the_speed_is_that_of_training_alone(time: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what comes before the first step nor a pause counts."""
+    monkeypatch.setattr(module, "peak_flops", lambda device: 1000.0)
+    accelerator = SimpleNamespace(num_processes=2, reduce=lambda total, how: 2 * total)
+    clock, meter = Clock(10, None, 0.0, first_step_counts=True), Meter(torch.device("cpu"), 2)
+    time.now += 50
+    clock.start()
+    for units in (6, 30):
+        time.now += 2
+        meter.add(torch.tensor([1.0, 5.0]))
+        meter.add(torch.tensor([3.0, 5.0]))
+        meter.count(units, 400.0)
+        with clock.paused():
+            time.now += 7
+        assert meter.read(accelerator, clock) == ([2.0, 5.0], units, 0.2)  # type: ignore[arg-type]

@@ -104,7 +104,6 @@ class AutoregressiveObjective(Objective[Batch]):
     reports = ("loss",)
     shown = ("loss",)
     unit = "tokens"
-    folder = "model"
     compiles = False
 
     def __init__(

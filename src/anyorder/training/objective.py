@@ -31,7 +31,7 @@ class Objective(ABC, Generic[Batch]):
     """What the speed counts, such as tokens or rollouts."""
     epochs: int = 1
     """Passes over each batch."""
-    folder: str
+    folder: str = "model"
     """The subfolder of the run folder that `save` writes."""
     compiles: bool = True
     """Whether the module's shapes are static on CUDA, so that compiling it pays off."""

@@ -72,7 +72,6 @@ class FillObjective(Objective[Batch]):
     reports = ("loss", "right")
     shown = ("loss", "right")
     unit = "puzzles"
-    folder = "model"
     learner: "BertForMaskedLM"
 
     def __init__(self, task: PuzzleTask, model: "BertForMaskedLM", fill: FillConfig, batch_size: int, seed: int):

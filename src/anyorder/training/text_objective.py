@@ -49,7 +49,6 @@ class TextObjective(Objective[HostBatch]):
     learner: TranslationModel
     unit = "tokens"
     shown = ("loss",)
-    folder = "model"
 
     def __init__(
         self,
