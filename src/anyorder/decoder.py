@@ -247,7 +247,7 @@ class Decoder:
             held = None if expected is None else list(islice(expected, len(chunk)))
             if held is not None and len(held) < len(chunk):
                 raise InputError(f"{names['source']} has more lines than {names['reference']}")
-            examples = self.task.examples(self.model, chunk, held, is_gold=held is not None)
+            examples = self.task.examples(self.model, chunk, held)
             for number, example in enumerate(examples, start=first):
                 if strict:
                     refuse(example.problems, number, names)

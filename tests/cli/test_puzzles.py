@@ -7,7 +7,7 @@ import pytest
 
 from anyorder.cli import main
 from anyorder.tasks import TASKS, make_task
-from anyorder.tasks.sudoku_solver import solve
+from anyorder.tasks.sudoku import solve
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from anyorder.errors import InputError
 from anyorder.tasks import Examples, PuzzleTask, make_puzzle
-from anyorder.tasks.sudoku_solver import is_valid, layout, solve
+from anyorder.tasks.sudoku import is_valid, layout, solve
 
 
 @pytest.fixture(scope="module")

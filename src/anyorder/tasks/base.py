@@ -63,16 +63,10 @@ class Task(ABC):
         return config
 
     @abstractmethod
-    def examples(
-        self, model: Any, lines: Sequence[str], references: Sequence[str] | None = None, is_gold: bool = False
-    ) -> list[Any]:
+    def examples(self, model: Any, lines: Sequence[str], references: Sequence[str] | None = None) -> list[Any]:
         """Read lines of any content; what is wrong with a line is one of its `problems`.
 
-        Args:
-            model: The model that will decode them.
-            lines: Plain text.
-            references: One per line, if there are any.
-            is_gold: Whether the references determine the lengths of the targets.
+        references: one per line, if there are any; translations get their lengths.
         """
 
     @abstractmethod

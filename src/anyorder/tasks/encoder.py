@@ -12,7 +12,6 @@ import torch
 
 from anyorder.errors import InputError, check_number
 from anyorder.files import atomic_folder, write_tensors
-from anyorder.files.records import read_record
 from anyorder.models.hf.adapter import TransformersModel
 from anyorder.models.hf.families import FAMILIES
 from anyorder.models.hf.pretrained import import_transformers
@@ -98,8 +97,3 @@ def save_encoder(model: "nn.Module", task: PuzzleTask, folder: Path) -> None:
         model.config.save_pretrained(partial)  # type: ignore[union-attr, operator]
         write_tensors(partial / "model.safetensors", model.state_dict())
         new_tokenizer(task).save_pretrained(partial)
-
-
-def task_name(folder: Path) -> str:
-    """The task that the model in this folder was trained for; empty if its config names none."""
-    return read_record(folder / "config.json").text(TASK_KEY, default="")

@@ -43,11 +43,7 @@ class MaskedText:
 class Infill(Task):
     """Fill the masks of texts."""
 
-    name = INFILL
-
-    @property
-    def mode(self) -> str:
-        return INFILL
+    name = mode = INFILL
 
     def check(self, model: TransformersModel) -> None:
         if not isinstance(model, TransformersModel):
@@ -58,18 +54,16 @@ class Infill(Task):
         return replace(with_blocks(config, model), length=GIVEN)
 
     def examples(
-        self,
-        model: TransformersModel,
-        lines: Sequence[str],
-        references: Sequence[str] | None = None,
-        is_gold: bool = False,
+        self, model: TransformersModel, lines: Sequence[str], references: Sequence[str] | None = None
     ) -> list[MaskedText]:
         cleaned = [clean_line(line) for line in lines]
         encoded = model.encode([text for text, _ in cleaned])
         examples = []
         for (text, problems), ids in zip(cleaned, encoded, strict=True):
             tokens = self._canvas_tokens(ids, model)
-            unfit = unfit_problems(tokens, model)
+            unfit = _no_room(tokens, model)
+            if not unfit and not (tokens == model.mask_token).any():
+                unfit = (Problem("source", "unmasked source", "has no mask, so there is nothing to fill"),)
             examples.append(MaskedText(text, tokens, problems + unfit, not unfit, self.name))
         return examples
 
@@ -86,11 +80,7 @@ class Infill(Task):
         return Canvas(tokens, None, self.mode, canvas_key(seed, tokens, len(tokens)))
 
     def trajectory(
-        self,
-        model: TransformersModel,
-        example: MaskedText,
-        parts: Sequence[Hypothesis | None],
-        decoding: BoundDecoding,
+        self, model: TransformersModel, example: MaskedText, parts: Sequence[Hypothesis | None], decoding: BoundDecoding
     ) -> Trajectory:
         [hypothesis] = parts
         masked = example.tokens == model.mask_token
@@ -122,15 +112,11 @@ class Infill(Task):
 class Generate(Infill):
     """Continue prompts: `length` masks after each are filled. The text ends at the first end token."""
 
-    name = GENERATE
+    name = mode = GENERATE
 
     def __init__(self, length: int = DEFAULT_LENGTH):
         check_number("length", length, at_least=1)
         self.length = length
-
-    @property
-    def mode(self) -> str:
-        return GENERATE
 
     def check(self, model: TransformersModel) -> None:
         super().check(model)
@@ -197,15 +183,6 @@ def mask_positions(length: int, share: float, seed: int, number: int) -> np.ndar
     count = min(length, max(FEWEST, round(share * length)))
     masked[random_for(seed, "mask", number).permutation(length)[:count]] = True
     return masked
-
-
-def unfit_problems(tokens: np.ndarray, model: TransformersModel) -> tuple[Problem, ...]:
-    """Why a canvas cannot be filled, if it cannot."""
-    if problems := _no_room(tokens, model):
-        return problems
-    if not (tokens == model.mask_token).any():
-        return (Problem("source", "unmasked source", "has no mask, so there is nothing to fill"),)
-    return ()
 
 
 def _no_room(ids: np.ndarray, model: TransformersModel) -> tuple[Problem, ...]:

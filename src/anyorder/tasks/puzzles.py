@@ -147,11 +147,7 @@ class PuzzleTask(Infill):
         CellTokens(model, self)
 
     def examples(
-        self,
-        model: TransformersModel,
-        lines: Sequence[str],
-        references: Sequence[str] | None = None,
-        is_gold: bool = False,
+        self, model: TransformersModel, lines: Sequence[str], references: Sequence[str] | None = None
     ) -> list[MaskedText]:
         puzzles, unreadable = self.read_lines(lines)
         texts = [
@@ -209,17 +205,15 @@ def read_puzzles(
     names: Sequence[str] = ("puzzles", "solutions"),
     strict: bool = False,
 ) -> PuzzleLines:
-    """Read puzzles to score, one per line, and solutions. A line that has no solution, or a wrong one, has a problem.
+    """Read puzzles to score, one per line, and as many solutions. A line that cannot be scored has a problem.
 
     Args:
         task: The task that they belong to.
-        lines: One puzzle each.
-        solutions: One solution each; without them, any answer that breaks no rule is right.
+        lines: The puzzles.
+        solutions: Without them, any answer that breaks no rule is right.
         names: What messages call the two, such as file names.
         strict: Whether to raise an `InputError` at the first problem.
     """
-    if solutions is not None and len(solutions) != len(lines):
-        raise InputError(f"{names[0]} has {len(lines):,} lines but {names[1]} has {len(solutions):,}")
     puzzles, problems = task.read_lines(lines)
     readable = [i for i, problem in enumerate(problems) if problem is None]
     for i, why in zip(readable, task.problems(puzzles[readable]), strict=True):
@@ -258,7 +252,6 @@ class CellTokens:
         missing = [symbol for symbol in task.symbols if symbol not in spelled]
         if missing:
             raise InputError(f"this model cannot solve {task.name}: it has no token for '{missing[0]}'")
-        self.task = task
         self._ids = np.array([model.mask_token, *(spelled[symbol] for symbol in task.symbols)], np.int64)
         """Ids by symbol number; the mask for an empty cell."""
         self._numbers = np.full(model.vocab_size, EMPTY, np.int64)

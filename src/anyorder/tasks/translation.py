@@ -63,14 +63,10 @@ class Translation(Task):
         model.languages(self.name)
 
     def examples(
-        self,
-        model: TranslationModel,
-        lines: Sequence[str],
-        references: Sequence[str] | None = None,
-        is_gold: bool = False,
+        self, model: TranslationModel, lines: Sequence[str], references: Sequence[str] | None = None
     ) -> list[Sentence]:
         lengths = None
-        if references is not None and is_gold:
+        if references is not None:
             held = [clean_line(text, "reference")[0] for text in references]
             lengths = [len(ids) for ids in model.encode(held, model.languages(self.name)[1])]
         return encode_sentences(model, lines, self.name, lengths)
@@ -103,11 +99,7 @@ class Translation(Task):
         return model.blank_canvas(source, length, self.name, canvas_key(seed, source, length))
 
     def trajectory(
-        self,
-        model: TranslationModel,
-        example: Sentence,
-        parts: Sequence[Hypothesis | None],
-        decoding: BoundDecoding,
+        self, model: TranslationModel, example: Sentence, parts: Sequence[Hypothesis | None], decoding: BoundDecoding
     ) -> Trajectory:
         filled = [NOTHING if part is None else part for part in parts]
         hypothesis = join_hypotheses(filled)
@@ -145,11 +137,7 @@ def encode_sentences(
 ) -> list[Sentence]:
     """Encode lines of any content: keep what the model has room for, and say what is wrong with the rest.
 
-    Args:
-        model: The model that will translate them.
-        texts: Plain text.
-        direction: Source and target language, such as `de-en`.
-        reference_lengths: Lengths of their references in subwords, for the length rule `gold`.
+    reference_lengths: those of their references in subwords, for the length rule `gold`.
     """
     cleaned = [clean_line(text) for text in texts]
     lines = model.words([text for text, _ in cleaned], model.languages(direction)[0])
