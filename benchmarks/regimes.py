@@ -114,7 +114,7 @@ def add_intervals(result: dict[str, Any], statistics: Sequence[NDArray[np.int64]
         name = _name(row)
         row["interval"] = _rounded(intervals[name])
         if found := comparisons[name].get(best):
-            row["difference"] = round(found.difference, 4)
+            row["difference"] = round(found.value, 4)
             row["difference_interval"] = _rounded((found.low, found.high))
             row["p_value"] = round(found.p_value, 5)
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from anyorder.evaluation.bleu import corpus_bleu
+from anyorder.evaluation import bleu
 from tests.conftest import toy_pairs
 
 
@@ -25,6 +25,10 @@ def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
     return 100 * penalty * math.exp(sum(math.log(c / t) for c, t in zip(correct, total, strict=True)) / 4)
 
 
+def score(hypotheses: list[str], references: list[str]) -> float:
+    return float(bleu.multi_bleu().corpus_score(hypotheses, [references]).score)
+
+
 REFERENCES = [english.replace(".", " .") for _, english in toy_pairs(40, seed=2)]
 WORSE = [" ".join([*line.split()[:-2], "."]) if i % 3 else line for i, line in enumerate(REFERENCES)]
 WORST = [line.lower() if i % 2 else line.replace("the", "a") for i, line in enumerate(WORSE)]
@@ -32,9 +36,9 @@ WORST = [line.lower() if i % 2 else line.replace("the", "a") for i, line in enum
 
 @pytest.mark.parametrize("lines", [REFERENCES, WORSE, WORST, ["nothing alike"] * 40])
 def test_bleu_is_multi_bleu(lines: list[str]) -> None:
-    assert corpus_bleu(lines, REFERENCES) == pytest.approx(multi_bleu(lines, REFERENCES), abs=1e-9)
+    assert score(lines, REFERENCES) == pytest.approx(multi_bleu(lines, REFERENCES), abs=1e-9)
 
 
 def test_case_counts_and_punctuation_is_not_split_again() -> None:
-    assert corpus_bleu(["The dog saw it ."], ["the dog saw it ."]) < 100
-    assert corpus_bleu(["He saw it today."], ["He saw it today ."]) == 0
+    assert score(["The dog saw it ."], ["the dog saw it ."]) < 100
+    assert score(["He saw it today."], ["He saw it today ."]) == 0

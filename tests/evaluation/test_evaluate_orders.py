@@ -14,7 +14,7 @@ from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.signature import Signature
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
-from anyorder.evaluation.bleu import corpus_bleu, multi_bleu
+from anyorder.evaluation.bleu import multi_bleu
 from anyorder.evaluation.evaluate import Evaluation, evaluate
 from anyorder.evaluation.evaluate_orders import HEURISTIC_ORDERS, evaluate_orders
 from anyorder.report.table_data import evaluation_table
@@ -60,7 +60,8 @@ def test_rows_are_what_translating_and_scoring_gives(translator: Decoder) -> Non
         sources, references = zip(*chosen, strict=True)
         trajectories = translator.translate(sources, "de-en", row.order, length="gold", references=references)
         hypotheses = [" ".join(trajectory.words) for trajectory in trajectories]
-        assert row.bleu == round(corpus_bleu(hypotheses, translator.model.words(references, "en")), 4)
+        words = translator.model.words(references, "en")
+        assert row.bleu == round(multi_bleu().corpus_score(hypotheses, [words]).score, 4)
         assert row.chrf == round(
             sacrebleu.corpus_chrf([trajectory.text for trajectory in trajectories], [references]).score, 4
         )
@@ -188,7 +189,7 @@ def test_numbers_are_shown_whole_in_any_width(translator: Decoder, width: int) -
 
 def test_names_are_not_markup(translator: Decoder) -> None:
     result = scores(translator, ["margin", "left-to-right"])
-    renamed = replace(result, rows=[replace(row, system=f"[red]{row.order}", p_values={}) for row in result.rows])
+    renamed = replace(result, rows=[replace(row, system=f"[red]{row.order}", differences={}) for row in result.rows])
     screen = Console(width=80, record=True, file=io.StringIO())
     screen.print(*render_tables(evaluation_table(renamed), 80))
     assert "[red]margin" in screen.export_text()
@@ -214,7 +215,8 @@ def test_pairs_longer_than_the_model_are_scored_in_parts(translator: Decoder) ->
     assert trajectories[5].length == len(translator.model.encode(references[5:6], "en")[0])
     hypotheses = [" ".join(trajectory.words) for trajectory in trajectories]
     assert table.rows[0].sentences == 7
-    assert table.rows[0].bleu == round(corpus_bleu(hypotheses, translator.model.words(references[:7], "en")), 4)
+    words = translator.model.words(references[:7], "en")
+    assert table.rows[0].bleu == round(multi_bleu().corpus_score(hypotheses, [words]).score, 4)
     with pytest.raises(InputError, match=r"more.en, line 2: holds control characters"):
         evaluate_orders(
             translator, sources[:2], [references[:2], ["a", "\x00b"]], ["uniform"],

@@ -94,7 +94,7 @@ def test_scores_are_those_of_a_plain_loop(decoder: Decoder) -> None:
     )
     compared = compare({"left-to-right": counts, "uniform": other}, ["left-to-right"], percent, samples=200)["uniform"]
     assert result.rows[1].p_values == {"left-to-right": compared["left-to-right"].p_value}
-    assert result.rows[1].differences["left-to-right"].value == round(compared["left-to-right"].difference, 4)
+    assert result.rows[1].differences["left-to-right"].value == round(compared["left-to-right"].value, 4)
     assert list(result.rows[1].p_values_holm) == ["left-to-right"]
 
 

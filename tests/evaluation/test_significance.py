@@ -13,9 +13,9 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from anyorder.evaluation import significance
-from anyorder.evaluation.bleu import bleu_of_sums, corpus_bleu, sentence_counts
+from anyorder.evaluation.bleu import bleu_of_sums, sentence_counts
 from anyorder.evaluation.significance import (
-    Comparison,
+    Difference,
     Test,
     bootstrap_intervals,
     compare,
@@ -40,24 +40,24 @@ def damaged(share: float, seed: int) -> list[str]:
 SYSTEMS = {"a": damaged(0.1, 1), "b": damaged(0.15, 2), "c": damaged(0.4, 3)}
 
 
-def comparisons(systems: dict[str, list[str]], *baselines: str, **options: Any) -> dict[str, dict[str, Comparison]]:
+def comparisons(systems: dict[str, list[str]], *baselines: str, **options: Any) -> dict[str, dict[str, Difference]]:
     counted = [sentence_counts(METRIC, texts, [REFERENCES[: len(texts)]]) for texts in systems.values()]
     return compare(dict(zip(systems, counted, strict=True)), baselines, SCORE, **options)
 
 
 def score(lines: list[str], references: list[str] = REFERENCES) -> float:
-    return corpus_bleu(lines, references, METRIC)
+    return float(METRIC.corpus_score(lines, [references]).score)
 
 
 def test_randomization_swaps_the_outputs_of_sentences() -> None:
     found = comparisons(SYSTEMS, "a", samples=200, seed=5)["b"]["a"]
-    assert found.difference == pytest.approx(score(SYSTEMS["b"]) - score(SYSTEMS["a"]))
+    assert found.value == pytest.approx(score(SYSTEMS["b"]) - score(SYSTEMS["a"]))
     (swaps,) = draw_swaps(40, 200, seed=5)
     beyond = 0
     for swap in swaps:
         pairs = list(zip(SYSTEMS["a"], SYSTEMS["b"], swap, strict=True))
         first, second = [b if yes else a for a, b, yes in pairs], [a if yes else b for a, b, yes in pairs]
-        beyond += abs(score(first) - score(second)) >= abs(found.difference) - 1e-9
+        beyond += abs(score(first) - score(second)) >= abs(found.value) - 1e-9
     assert 0 < beyond < 200
     assert found.p_value == (1 + beyond) / 201
 
@@ -71,7 +71,7 @@ def test_bootstrap_is_centered_at_the_observed_difference() -> None:
         references = [REFERENCES[i] for i in chosen]
         a, b = (score([SYSTEMS[name][i] for i in chosen], references) for name in "ab")
         differences.append(b - a)
-    beyond = sum(abs(value - found.difference) >= abs(found.difference) for value in differences)
+    beyond = sum(abs(value - found.value) >= abs(found.value) for value in differences)
     assert 0 < beyond < 200
     assert found.p_value == (1 + beyond) / 201
     assert [found.low, found.high] == pytest.approx(np.quantile(differences, [0.025, 0.975]))
@@ -86,7 +86,7 @@ def test_randomization_against_every_possible_swap() -> None:
     swaps = np.array(list(itertools.product((0.0, 1.0), repeat=10)))
     first = swaps @ pairs[0] + (1 - swaps) @ pairs[1]
     second = (1 - swaps) @ pairs[0] + swaps @ pairs[1]
-    beyond = np.abs(SCORE(first) - SCORE(second)) >= abs(found["b"]["a"].difference) - 1e-9
+    beyond = np.abs(SCORE(first) - SCORE(second)) >= abs(found["b"]["a"].value) - 1e-9
     assert found["b"]["a"].p_value == pytest.approx(beyond.mean(), abs=0.015)
 
 
@@ -108,7 +108,7 @@ def test_comparisons_depend_on_the_two_systems_only(test: Test) -> None:
     assert comparisons(SYSTEMS, "a", "b", test=test, samples=500) == found
     there, back = found["a"]["b"], found["b"]["a"]
     assert there.p_value == back.p_value
-    assert [there.difference, there.low, there.high] == pytest.approx([-back.difference, -back.high, -back.low])
+    assert [there.value, there.low, there.high] == pytest.approx([-back.value, -back.high, -back.low])
 
 
 @pytest.mark.parametrize("test", TESTS)
@@ -116,9 +116,9 @@ def test_systems_with_the_same_score_do_not_differ(test: Test) -> None:
     other_errors = [f"{line} {'?' if i % 2 else '!'}" for i, line in enumerate(REFERENCES)]
     same_score = [line.translate(str.maketrans("?!", "!?")) for line in other_errors]
     found = comparisons({"a": SYSTEMS["a"], "copy": SYSTEMS["a"]}, "a", test=test, samples=50)["copy"]["a"]
-    assert found == Comparison(0.0, 0.0, 0.0, 1.0)
+    assert found == Difference(0.0, 0.0, 0.0, 1.0)
     found = comparisons({"a": other_errors, "b": same_score}, "a", test=test, samples=50)["b"]["a"]
-    assert (found.difference, found.p_value) == (0.0, 1.0)
+    assert (found.value, found.p_value) == (0.0, 1.0)
 
 
 def test_intervals_of_scores() -> None:

@@ -13,7 +13,7 @@ from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoder import Decoder, load
 from anyorder.decoding.config import DecodingConfig
 from anyorder.errors import InputError
-from anyorder.evaluation.bleu import corpus_bleu
+from anyorder.evaluation.bleu import multi_bleu
 from anyorder.evaluation.evaluate_orders import evaluate_orders
 from anyorder.evaluation.test_set import read_test_set, stored_test_set
 from anyorder.tasks import Infill, Task
@@ -36,7 +36,8 @@ def test_pairs_of_a_store(tmp_path: Path, vocabulary: Vocabulary) -> None:
     assert [one.length for one in trajectories] == target.lengths[chosen].tolist()
     words = [vocabulary.words(target[i]) for i in chosen]
     hypotheses = [" ".join(one.words) for one in trajectories]
-    assert test_set.value(trajectories, chosen) == corpus_bleu(hypotheses, [" ".join(one) for one in words])
+    expected = multi_bleu().corpus_score(hypotheses, [[" ".join(one) for one in words]])
+    assert test_set.value(trajectories, chosen) == expected.score
     assert [test_set.references[0][i] for i in chosen] == [Text("en").sentence(one) for one in words]
     some = stored_test_set(decoder, split, chosen)
     assert [np.array_equal(a.ids, source[i]) for a, i in zip(some.examples, chosen, strict=True)] == [True] * len(

@@ -7,7 +7,8 @@ import pytest
 
 from anyorder.errors import InputError
 from anyorder.evaluation.bleu import Bleu, ChrF, SacreBLEUScorer
-from anyorder.evaluation.evaluate import Difference, Evaluation, Score
+from anyorder.evaluation.evaluate import Evaluation, Score
+from anyorder.evaluation.significance import Difference
 from anyorder.report.table_data import Cell, Column, TableData, evaluation_table
 from anyorder.report.table_export import check_table_file, format_tables
 
@@ -18,14 +19,12 @@ def score(system: str, bleu: float, chrf: float, limit: int | None = 30, **compa
     return Score(system, system, limit, "sentence", 1724, {"bleu": bleu, "chrf": chrf}, seconds=2.0, **compared)
 
 
-def compared(p: float, holm: float, difference: Difference) -> dict[str, Any]:
-    return {"p_values": {"margin": p}, "p_values_holm": {"margin": holm}, "differences": {"margin": difference}}
-
-
+ANOTHER = Difference(0.1, -0.2, 0.4, 0.6)
+"""From a system that is not in the table: with it, Holm's correction doubles the smaller p-value."""
 ROWS = [
-    score("left-to-right", 22.529, 49.503, **compared(0.0001, 0.0001, Difference(-1.188, -1.71, -0.67))),
+    score("left-to-right", 22.529, 49.503, differences={"margin": Difference(-1.188, -1.71, -0.67, 0.0001)}),
     score("margin", 23.717, 50.46),
-    score("learned:a_b", 24.088, 50.4, **compared(0.043, 0.086, Difference(0.371, -0.004, 0.73))),
+    score("learned:a_b", 24.088, 50.4, differences={"margin": Difference(0.371, -0.004, 0.73, 0.043), "x": ANOTHER}),
 ]
 TABLE = evaluation_table(Evaluation("order:*|version:1", "de-en", ROWS, METRICS, ["A note."]), speed=False)
 

@@ -23,11 +23,6 @@ def multi_bleu() -> BLEU:
     return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
-def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], metric: BLEU | None = None) -> float:
-    """BLEU of a test set, 0 to 100; `multi_bleu` on lines of words if no metric is given."""
-    return float((metric or multi_bleu()).corpus_score(list(hypotheses), [list(references)]).score)
-
-
 def sentence_bleu(text: str, reference: str) -> float:
     """BLEU of one sentence on sacreBLEU's 13a tokens, smoothed, up to the longest n-gram that the sentence has."""
     return float(_sentence_metric().sentence_score(text, [reference]).score)
@@ -50,7 +45,7 @@ def default_tokenizer(language: str, otherwise: str = "moses") -> str:
 
 
 class Scorer(ABC):
-    """One way to compute BLEU. chrF is the same for all of them: chrF2 on plain text."""
+    """One way to compute BLEU, by default on plain text. chrF is the same for all of them: chrF2 on plain text."""
 
     name: str
     """The tokens that BLEU counts, as the signature names them (`bleu.tok`)."""
@@ -59,13 +54,13 @@ class Scorer(ABC):
     def metric(self) -> BLEU:
         """sacreBLEU's metric."""
 
-    @abstractmethod
     def hypotheses(self, trajectories: Sequence[Trajectory]) -> list[str]:
         """One string per trajectory, as the metric takes it."""
+        return [trajectory.text for trajectory in trajectories]
 
-    @abstractmethod
     def references(self, references: Sequence[str]) -> list[str]:
         """One plain reference per sentence, as the metric takes them."""
+        return list(references)
 
 
 class SacreBLEUScorer(Scorer):
@@ -86,12 +81,6 @@ class SacreBLEUScorer(Scorer):
             return BLEU(tokenize=self.name)
         except (ImportError, OSError, RuntimeError) as error:  # some tokenizers need their own packages or models
             raise InputError(f"'{self.name}': {' '.join(str(error).split())}", "tokenize") from None
-
-    def hypotheses(self, trajectories: Sequence[Trajectory]) -> list[str]:
-        return [trajectory.text for trajectory in trajectories]
-
-    def references(self, references: Sequence[str]) -> list[str]:
-        return list(references)
 
 
 class MosesScorer(Scorer):
@@ -137,8 +126,7 @@ class Bleu(Metric):
     name, heading, digits, unit = "bleu", "BLEU", 2, "sentence"
 
     def __init__(self, scorer: Scorer, references: Sequence[Sequence[str]]):
-        self._scorer, self._sets = scorer, len(references)
-        self.metric = scorer.metric()
+        self._scorer, self.metric = scorer, scorer.metric()
         self.metric._ref_cache = self.metric._cache_references([scorer.references(one) for one in references])
 
     def counts(self, trajectories: Sequence[Trajectory]) -> NDArray[np.int64]:
@@ -153,9 +141,7 @@ class Bleu(Metric):
 
     def settings(self) -> dict[str, str]:
         """sacreBLEU's own signature, by key."""
-        metric = self._scorer.metric()
-        metric.corpus_score(["a"], [["a"]] * self._sets)  # before this, sacreBLEU does not know their number
-        parts = (part.partition(":") for part in str(metric.get_signature()).split("|"))
+        parts = (part.partition(":") for part in str(self.metric.get_signature()).split("|"))
         settings = {**{key: value for key, _, value in parts}, "tok": self._scorer.name}
         return {f"bleu.{key}": value for key, value in settings.items()}
 

@@ -16,7 +16,17 @@ from anyorder.errors import InputError, check_number, unknown
 from anyorder.evaluation.bleu import Bleu, ChrF, SacreBLEUScorer, Scorer, default_tokenizer
 from anyorder.evaluation.metrics import Interval, Metric
 from anyorder.evaluation.puzzles import puzzle_metrics
-from anyorder.evaluation.significance import MAX_SAMPLES, MIN_SAMPLES, SAMPLES, SEED, Test, compare_if_enough, holm
+from anyorder.evaluation.significance import (
+    MAX_SAMPLES,
+    MIN_SAMPLES,
+    MIN_SENTENCES,
+    SAMPLES,
+    SEED,
+    Difference,
+    Test,
+    compare,
+    holm,
+)
 from anyorder.evaluation.systems import (
     Systems,
     common_order,
@@ -33,15 +43,6 @@ DIGITS = 4
 """Digits that scores are rounded to, except those of existing translations, which are sacreBLEU's."""
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference per sentence; or, for several references, a list of such lists, each with one per sentence."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A system's score minus a baseline's, with a 95% interval (percentiles of paired bootstrap samples)."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,11 @@ class Score:
     count: int
     """The number of examples."""
     scores: dict[str, float | None]
-    """By metric, None where there is no such number; p-values and differences are about the first one."""
+    """By metric, None where there is no such number; differences are about the first one."""
     intervals: dict[str, Interval] = field(default_factory=dict)
     """95% intervals, by metric, where it has one."""
-    p_values: dict[str, float] = field(default_factory=dict)
-    """Two-sided p-values against each other baseline, by name. Empty if there are too few examples."""
-    p_values_holm: dict[str, float] = field(default_factory=dict)
-    """The same after Holm's correction for comparing with several baselines."""
     differences: dict[str, Difference] = field(default_factory=dict)
-    """Differences from each baseline, by name."""
+    """Differences from each other baseline, by name. Empty if there are too few examples."""
     schedule: str = ""
     """The name of the schedule; empty if not recorded."""
     revision: str = ""
@@ -79,6 +76,16 @@ class Score:
     """Mean number of forward passes per example, for the hypothesis that was kept."""
     seconds: float | None = None
     """Time spent decoding these examples; None for existing trajectories."""
+
+    @property
+    def p_values(self) -> dict[str, float]:
+        """Two-sided p-values against each other baseline, by name."""
+        return {name: one.p_value for name, one in self.differences.items()}
+
+    @property
+    def p_values_holm(self) -> dict[str, float]:
+        """The same after Holm's correction for comparing with several baselines."""
+        return holm(self.p_values)
 
     def __getattr__(self, name: str) -> Any:
         values = self._measured() if "scores" in self.__dict__ else {}  # while unpickled, it has no fields yet
@@ -101,7 +108,7 @@ class Score:
             scores={name: None if value is None else round(value, digits) for name, value in self.scores.items()},
             intervals={name: (round(low, digits), round(high, digits)) for name, (low, high) in self.intervals.items()},
             differences={
-                name: Difference(round(one.value, digits), round(one.low, digits), round(one.high, digits))
+                name: Difference(round(one.value, digits), round(one.low, digits), round(one.high, digits), one.p_value)
                 for name, one in self.differences.items()
             },
             forwards=round(self.forwards, digits),
@@ -113,11 +120,10 @@ class Score:
         differences = {
             name: {metric: one.value, "low": one.low, "high": one.high} for name, one in self.differences.items()
         }
-        names = ("p_values", "p_values_holm")
         return {
             **{name: getattr(self, name) for name in ("system", "order", "max_length")},
             **self._measured(),
-            **{name: dict(getattr(self, name)) for name in names},
+            **{name: getattr(self, name) for name in ("p_values", "p_values_holm")},
             "differences": differences,
             **{name: getattr(self, name) for name in ("schedule", "revision", "forwards")},
         }
@@ -242,18 +248,21 @@ def score_systems(
     """
     baselines = check_against(against, list(systems))
     check_test(test, samples)
-    unit = metrics[0].unit
+    main, unit = metrics[0], metrics[0].unit
     all_counts = {metric.name: {name: metric.counts(runs) for name, runs in systems.items()} for metric in metrics}
     rows, notes = [], []
     for limit, indices in (within or {None: range(len(next(iter(systems.values()))))}).items():
         chosen = np.array(indices)
         counts = {key: {name: own[chosen] for name, own in of.items()} for key, of in all_counts.items()}
-        main = metrics[0]
-        comparisons, few = compare_if_enough(counts[main.name], baselines, main.score, test, samples, unit)
-        notes += [note if limit is None else f"≤{limit}: {note}" for note in few]
+        differences: dict[str, dict[str, Difference]] = {}
+        if len(chosen) >= MIN_SENTENCES:
+            differences = compare(counts[main.name], baselines, main.score, test, samples)
+        elif len(systems) > 1:
+            few = f"1 {unit} is" if len(chosen) == 1 else f"{len(chosen)} {unit}s are"
+            note = f"{few} too few for a significance test (at least {MIN_SENTENCES}): no p-values."
+            notes.append(note if limit is None else f"≤{limit}: {note}")
         intervals = {metric.name: metric.intervals(counts[metric.name], samples) for metric in metrics}
         for name, runs in systems.items():
-            p_values = {baseline: found.p_value for baseline, found in comparisons[name].items()}
             of_limit = [runs[i] for i in indices]
             rows.append(
                 Score(
@@ -264,12 +273,7 @@ def score_systems(
                     count=len(of_limit),
                     scores={metric.name: metric.value(counts[metric.name][name].sum(0)) for metric in metrics},
                     intervals={key: found[name] for key, found in intervals.items() if found},
-                    p_values=p_values,
-                    p_values_holm=holm(p_values),
-                    differences={
-                        baseline: Difference(found.difference, found.low, found.high)
-                        for baseline, found in comparisons[name].items()
-                    },
+                    differences=differences.get(name, {}),
                     schedule=common_setting(of_limit, "schedule"),
                     revision=common_setting(of_limit, "revision"),
                     forwards=sum(run.forwards for run in of_limit) / len(of_limit),

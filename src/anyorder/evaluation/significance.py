@@ -28,14 +28,13 @@ SumScore = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A system against a baseline."""
+class Difference:
+    """A system's score minus a baseline's."""
 
-    difference: float
-    """The system's score minus the baseline's."""
+    value: float
     low: float
     high: float
-    """A 95% interval of the difference: percentiles of paired bootstrap samples."""
+    """A 95% interval: percentiles of paired bootstrap samples."""
     p_value: float
     """Two-sided."""
 
@@ -47,8 +46,8 @@ def compare(
     test: Test = "randomization",
     samples: int = SAMPLES,
     seed: int = SEED,
-) -> dict[str, dict[str, Comparison]]:
-    """Every system against every baseline but itself: comparisons by system, then by baseline.
+) -> dict[str, dict[str, Difference]]:
+    """Every system against every baseline but itself: differences by system, then by baseline.
 
     All pairs see the same draws, so a comparison does not depend on which other systems there are.
 
@@ -76,11 +75,11 @@ def compare(
             (name, other): int((np.abs(resampled[name] - resampled[other] - value) >= abs(value) - _TIE).sum())
             for (name, other), value in differences.items()
         }
-    found: dict[str, dict[str, Comparison]] = {name: {} for name in names}
+    found: dict[str, dict[str, Difference]] = {name: {} for name in names}
     for (name, other), value in differences.items():
         low, high = _percentiles(resampled[name] - resampled[other])
         p_value = (1 + extreme[name, other]) / (1 + samples)
-        found[name][other] = Comparison(value, low, high, p_value)
+        found[name][other] = Difference(value, low, high, p_value)
     return found
 
 
@@ -90,28 +89,6 @@ def bootstrap_intervals(
     """A 95% interval of every system's score: percentiles of bootstrap samples. Arguments as in `compare`."""
     resampled = _bootstrap_scores(_Sums(statistics), score, samples, seed)
     return {name: _percentiles(scores) for name, scores in resampled.items()}
-
-
-def compare_if_enough(
-    statistics: Mapping[str, NDArray[np.int64]],
-    baselines: Sequence[str],
-    score: SumScore,
-    test: Test,
-    samples: int,
-    unit: str,
-) -> tuple[dict[str, dict[str, Comparison]], list[str]]:
-    """`compare`, and notes for readers; no comparisons if there are fewer than `MIN_SENTENCES`.
-
-    unit: what is counted, such as `sentence`.
-    """
-    count = len(next(iter(statistics.values())))
-    if count >= MIN_SENTENCES:
-        return compare(statistics, baselines, score, test, samples), []
-    notes = []
-    if len(statistics) > 1:
-        few = f"1 {unit} is" if count == 1 else f"{count} {unit}s are"
-        notes.append(f"{few} too few for a significance test (at least {MIN_SENTENCES}): no p-values.")
-    return {name: {} for name in statistics}, notes
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

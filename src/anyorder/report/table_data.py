@@ -9,8 +9,9 @@ from anyorder.analysis.order_labels import LABELS
 from anyorder.analysis.results import Analysis
 
 if TYPE_CHECKING:  # it imports sacreBLEU, and verbs that score nothing use this module too
-    from anyorder.evaluation.evaluate import Difference, Evaluation, Score
+    from anyorder.evaluation.evaluate import Evaluation, Score
     from anyorder.evaluation.metrics import Metric
+    from anyorder.evaluation.significance import Difference
 
 
 @dataclass(frozen=True)
