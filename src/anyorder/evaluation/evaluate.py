@@ -235,15 +235,13 @@ def score_systems(
     samples: int = SAMPLES,
     within: Mapping[int | None, Sequence[int]] | None = None,
 ) -> Evaluation:
-    """Score systems by any metrics.
+    """Score systems by any metrics; systems are compared by the first one.
 
     Args:
         systems: Trajectories of the same examples by system name.
-        metrics: What to measure; systems are compared by the first metric.
+        metrics: What to measure.
         task: The name of the task.
-        against: See `evaluate`.
-        test: See `evaluate`.
-        samples: See `evaluate`.
+        against: See `evaluate`, as for `test` and `samples`.
         within: The indices of the examples within each length limit; by default all examples, without a limit.
     """
     baselines = check_against(against, list(systems))

@@ -116,10 +116,7 @@ def default_orders(decoder: Decoder) -> list[str]:
 
 
 def _decode_by_limit(
-    test_set: TestSet,
-    config: DecodingConfig,
-    within: dict[int | None, list[int]],
-    on_progress: Callable[[int], None],
+    test_set: TestSet, config: DecodingConfig, within: dict[int | None, list[int]], on_progress: Callable[[int], None]
 ) -> tuple[dict[int, Trajectory], dict[int | None, float]]:
     """Decode limit by limit, from the strictest, each example once. Returns also the time spent within each limit."""
     trajectories: dict[int, Trajectory] = {}
@@ -143,11 +140,7 @@ def name_regimes(
 ) -> dict[str, DecodingConfig]:
     """The config of each system by name: the order's, then the schedule's and the revision's if there are several.
 
-    Args:
-        config: Everything else, and the schedule and revision if none are given.
-        orders: The orders to compare.
-        schedules: The schedules to compare.
-        revisions: The revisions to compare.
+    config: everything else, and the schedule and revision if none are given.
     """
     if not orders:
         raise InputError("is empty: name an order", "orders")

@@ -53,14 +53,10 @@ def compare(
 
     Args:
         statistics: (sentences, K) for each system, by name; their sum over any resampled test set can be scored.
-        baselines: Names of systems to compare with.
-        score: See `SumScore`.
         test: `randomization`: outputs of the two systems are swapped at random, sentence by sentence; the p-value is
             the share of swaps whose absolute difference is at least the observed one. `bootstrap`: test sets are drawn
             with replacement; the p-value is the share of them whose difference is at least as far from the observed
             one as that is from zero. Both count the observed test set as one of the samples.
-        samples: Number of resamples.
-        seed: Random seed.
     """
     names = list(statistics)
     pairs = [(name, baseline) for name in names for baseline in baselines if name != baseline]

@@ -24,9 +24,8 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.evaluation.bleu import Bleu, ChrF, MosesScorer, SacreBLEUScorer, Scorer, default_tokenizer, make_scorer
 from anyorder.evaluation.evaluate import References, reference_sets
-from anyorder.evaluation.metrics import Metric
+from anyorder.evaluation.metrics import Exact, LogProbability, Metric, Recovered, Same, Tokens
 from anyorder.evaluation.puzzles import puzzle_metrics
-from anyorder.evaluation.recovery import Exact, LogProbability, Recovered, Same, Tokens
 from anyorder.tasks import Example, Generate, Infill, PuzzleTask, Translation
 from anyorder.tasks.masked import MASK_SHARE, mask_lines
 from anyorder.tasks.puzzles import read_puzzles

@@ -11,8 +11,7 @@ from anyorder.decoder import Decoder
 from anyorder.decoding.trajectory import INFILL
 from anyorder.device import inference_dtype
 from anyorder.errors import InputError
-from anyorder.evaluation.metrics import Metric
-from anyorder.evaluation.recovery import Recovered
+from anyorder.evaluation.metrics import Metric, Recovered
 from anyorder.evaluation.test_set import TestSet
 from anyorder.learning.config import RLConfig
 from anyorder.learning.data import Examples, LearningData
