@@ -1,7 +1,7 @@
 """Which lines of a corpus are kept, and the report of where every line went. Knows nothing of words, ids or stores."""
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -65,21 +65,8 @@ class FilterReport:
         return record
 
 
-class EvaluationLines:
-    """Digests of the evaluation splits: whole pairs, and the sentences of each language."""
-
-    def __init__(self) -> None:
-        self._pairs: set[bytes] = set()
-        self._sentences: dict[str, set[bytes]] = {}
-
-    def add(self, lines: Sequence[str], languages: Sequence[str]) -> None:
-        self._pairs.add(_digest(lines))
-        for line, language in zip(lines, languages, strict=True):
-            self._sentences.setdefault(language, set()).add(_digest((line,)))
-
-    def holds(self, digest: bytes, languages: Sequence[str]) -> bool:
-        """Whether a pair, or a sentence of one language, is among them."""
-        return digest in (self._sentences.get(languages[0], ()) if len(languages) == 1 else self._pairs)
+EvaluationLines = defaultdict[tuple[str, ...], set[bytes]]
+"""Digests of the evaluation splits by languages: whole pairs, and the sentences of each language."""
 
 
 def _digest(lines: Sequence[str]) -> bytes:
@@ -96,7 +83,7 @@ class UsableLines:
     """
 
     split: str
-    languages: Sequence[str]
+    languages: tuple[str, ...]
     inputs: Sequence[Corpus]
     report: FilterReport
     evaluation: EvaluationLines
@@ -126,10 +113,12 @@ class UsableLines:
         if not all(line and not line.isspace() for line in lines):
             return "empty"
         if self.is_evaluation:
-            self.evaluation.add(lines, self.languages)
+            self.evaluation[self.languages].add(_digest(lines))
+            for line, language in zip(lines, self.languages, strict=True):
+                self.evaluation[language,].add(_digest((line,)))
             return None
         digest = _digest(lines)
-        if self.evaluation.holds(digest, self.languages):
+        if digest in self.evaluation[self.languages]:
             return "in another split"
         if digest in seen:
             return "duplicate"

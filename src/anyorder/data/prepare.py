@@ -6,8 +6,9 @@ the unfinished store. The store gets its name only when it is complete. Nothing 
 
 import os
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -79,17 +80,17 @@ def prepare(
         spool = folder / "spool"
         spool.mkdir()
         tokenized: dict[str, _TokenizedSplit] = {}
-        evaluation = EvaluationLines()
+        evaluation: EvaluationLines = defaultdict(set)
         # Evaluation sets come first: training pairs and monolingual sentences that occur in them are dropped.
         for name in sorted(splits, key=lambda split: split == "train"):
             lines = UsableLines(name, languages, splits[name], report, evaluation, is_evaluation=name != "train")
-            tokenized[name] = _tokenize(pool, spool, lines, languages, text)
+            tokenized[name] = _tokenize(pool, spool, lines, text)
         for language, corpora in monolingual.items():
-            split = f"{MONOLINGUAL}.{language}"
-            lines = UsableLines(split, (language,), corpora, report, evaluation, is_evaluation=False)
-            tokenized[lines.split] = _tokenize(pool, spool, lines, (language,), text)
+            name = f"{MONOLINGUAL}.{language}"
+            lines = UsableLines(name, (language,), corpora, report, evaluation, is_evaluation=False)
+            tokenized[name] = _tokenize(pool, spool, lines, text)
         for name, words in tokenized.items():
-            if words.lines == 0:
+            if len(words.corpus) == 0:
                 raise InputError(f"the split '{name}' is empty: its files hold no usable line")
 
         if not isinstance(vocabulary, Vocabulary):
@@ -99,12 +100,12 @@ def prepare(
         dtype = np.dtype(np.uint16 if len(vocabulary) <= 1 << 16 else np.uint32)
         written: dict[str, dict[str, Any]] = {}
         for name, words in tokenized.items():
-            encoded = _encode(pool, folder, len(vocabulary), words, dtype)
-            kept = _filter(name, words, encoded, filters, report)
+            sides = _encode(pool, folder, len(vocabulary), words, dtype)
+            kept = _filter(name, words, sides, filters, report)
             if _is_monolingual(name):
                 written.setdefault(MONOLINGUAL, {"parallel": False, "languages": [], "corpora": []})
-                written[MONOLINGUAL]["languages"].append(words.languages[0])
-                _write(folder, MONOLINGUAL, words, encoded, kept, parallel=False)
+                written[MONOLINGUAL]["languages"] += sides
+                _write(folder, MONOLINGUAL, sides, kept)
                 continue
             for split, pairs in _hold_out(hold_out if name == "train" else {}, name, words, kept).items():
                 if split != name:
@@ -117,7 +118,8 @@ def prepare(
                     "corpora": list(words.corpora),
                     "pairs": len(pairs),
                 }
-                _write(folder, split, words, encoded, pairs, parallel=True)
+                _write(folder, split, sides, pairs)
+                store.write_corpus(folder, split, words.corpus[pairs])
         shutil.rmtree(spool)
         inputs = [file for corpus in chain(*splits.values(), *monolingual.values()) for file in corpus.inputs]
         store.write_manifest(
@@ -151,50 +153,30 @@ def _is_monolingual(name: str) -> bool:
 
 @dataclass
 class _TokenizedSplit:
-    """A split after the first pass: its words in spool files, the corpus of each line, how often each word occurs."""
+    """A split after the first pass: its words in spool files, their counts, and the corpus of each line."""
 
-    languages: tuple[str, ...]
-    files: list[Path]
+    files: dict[str, Path]
+    """By language."""
+    counts: dict[str, Counter[str]]
+    """By language."""
     corpora: tuple[str, ...]
     corpus: np.ndarray
     """(lines,) uint8"""
-    counts: list[Counter[str]]
-    """Per language."""
-
-    @property
-    def lines(self) -> int:
-        return len(self.corpus)
 
 
-@dataclass
-class _EncodedSplit:
-    """A split after the second pass, not filtered yet."""
-
-    ids: list[np.ndarray]
-    """Per language: (tokens,), memory-mapped."""
-    lengths: np.ndarray
-    """(lines, languages)"""
-
-
-def _tokenize(
-    pool: Workers, spool: Path, lines: UsableLines, languages: tuple[str, ...], text: TextConfig
-) -> _TokenizedSplit:
+def _tokenize(pool: Workers, spool: Path, lines: UsableLines, text: TextConfig) -> _TokenizedSplit:
     """The first pass."""
-    counts: list[Counter[str]] = [Counter() for _ in languages]
-    files = [spool / f"{lines.split}.{language}" for language in languages]
-    with progress.bar(f"tokenizing {lines.split}", unit="lines") as bar:
-        outputs = [file.open("w", encoding="utf-8", newline="\n") for file in files]
-        try:
-            for columns, chunk_counts, size in pool.map(partial(_words_of, languages, text), lines):
-                for output, column in zip(outputs, columns, strict=True):
-                    output.write(column)
-                for total, column_counts in zip(counts, chunk_counts, strict=True):
-                    total.update(column_counts)
-                bar.advance(size)
-        finally:
-            for output in outputs:
-                output.close()
-    return _TokenizedSplit(languages, files, tuple(lines.corpora), np.array(lines.corpus_of, np.uint8), counts)
+    counts: dict[str, Counter[str]] = {language: Counter() for language in lines.languages}
+    files = {language: spool / f"{lines.split}.{language}" for language in lines.languages}
+    with progress.bar(f"tokenizing {lines.split}", unit="lines") as bar, ExitStack() as opened:
+        outputs = [opened.enter_context(file.open("w", encoding="utf-8", newline="\n")) for file in files.values()]
+        for columns, chunk_counts, size in pool.map(partial(_words_of, lines.languages, text), lines):
+            for output, column in zip(outputs, columns, strict=True):
+                output.write(column)
+            for total, column_counts in zip(counts.values(), chunk_counts, strict=True):
+                total.update(column_counts)
+            bar.advance(size)
+    return _TokenizedSplit(files, counts, tuple(lines.corpora), np.array(lines.corpus_of, np.uint8))
 
 
 def _learn_vocabulary(tokenized: Mapping[str, _TokenizedSplit], size: int, alpha: float) -> Vocabulary:
@@ -202,36 +184,36 @@ def _learn_vocabulary(tokenized: Mapping[str, _TokenizedSplit], size: int, alpha
     training = [words for name, words in tokenized.items() if name == "train" or _is_monolingual(name)]
     by_language: dict[str, Counter[str]] = {}
     for words in training or tokenized.values():
-        for language, language_counts in zip(words.languages, words.counts, strict=True):
+        for language, language_counts in words.counts.items():
             by_language.setdefault(language, Counter()).update(language_counts)
     counts = balance_languages(by_language, alpha)
     with progress.bar(f"learning a vocabulary of {size:,} from {len(counts):,} words"):
         return Vocabulary.learn(counts, size)
 
 
-def _encode(pool: Workers, folder: Path, vocab_size: int, words: _TokenizedSplit, dtype: np.dtype) -> _EncodedSplit:
-    """The second pass."""
-    ids: list[np.ndarray] = []
-    lengths: list[np.ndarray] = []
-    for file in words.files:
+def _encode(pool: Workers, folder: Path, vocab_size: int, words: _TokenizedSplit, dtype: np.dtype) -> dict[str, Side]:
+    """The second pass: all lines by language, not filtered yet, their ids memory-mapped."""
+    sides = {}
+    for language, file in words.files.items():
         ids_file = file.with_name(file.name + ".ids")
-        file_lengths = []
-        with progress.bar(f"encoding {file.name}", words.lines, "lines") as bar, ids_file.open("wb") as output:
+        lengths = []
+        with progress.bar(f"encoding {file.name}", len(words.corpus), "lines") as bar, ids_file.open("wb") as output:
             for chunk_ids, chunk_lengths in pool.map(partial(_ids_of, folder, vocab_size, dtype), read_lines(file)):
                 output.write(chunk_ids.tobytes())
-                file_lengths.append(chunk_lengths)
+                lengths.append(chunk_lengths)
                 bar.advance(len(chunk_lengths))
-        lengths.append(np.concatenate(file_lengths))
-        ids.append(np.memmap(ids_file, dtype, mode="r") if ids_file.stat().st_size else np.zeros(0, dtype))
-    return _EncodedSplit(ids, np.stack(lengths, axis=1))
+        ids = np.memmap(ids_file, dtype, mode="r") if ids_file.stat().st_size else np.zeros(0, dtype)
+        sides[language] = Side(ids, np.cumsum(np.concatenate(lengths)))
+    return sides
 
 
 def _filter(
-    name: str, words: _TokenizedSplit, encoded: _EncodedSplit, filters: FilterConfig, report: FilterReport
+    name: str, words: _TokenizedSplit, sides: Mapping[str, Side], filters: FilterConfig, report: FilterReport
 ) -> np.ndarray:
     """Indices of the lines to keep; the report counts every line."""
     is_training = name == "train" or _is_monolingual(name)
-    reasons = (filters if is_training else ONLY_EMPTY).reasons(encoded.lengths)
+    lengths = np.stack([side.lengths for side in sides.values()], axis=1)
+    reasons = (filters if is_training else ONLY_EMPTY).reasons(lengths)
     for index, corpus in enumerate(words.corpora):
         for reason, lines in enumerate(np.bincount(reasons[words.corpus == index], minlength=len(REASONS))):
             if lines:
@@ -258,15 +240,10 @@ def _hold_out(
     return {name: kept[remains], **{split: np.concatenate(parts) for split, parts in held_out.items()}}
 
 
-def _write(
-    folder: Path, split: str, words: _TokenizedSplit, encoded: _EncodedSplit, lines: np.ndarray, parallel: bool
-) -> None:
-    """Write the files of a split that consists of these lines."""
-    for number, language in enumerate(words.languages):
-        side = Side(encoded.ids[number], np.cumsum(encoded.lengths[:, number]))
+def _write(folder: Path, split: str, sides: Mapping[str, Side], lines: np.ndarray) -> None:
+    """Write the sides of a split that consists of these lines."""
+    for language, side in sides.items():
         store.write_side(folder, split, language, side.blocks(lines), side.lengths[lines])
-    if parallel:
-        store.write_corpus(folder, split, words.corpus[lines])
 
 
 def _words_of(
@@ -275,7 +252,7 @@ def _words_of(
     """First pass, in a worker: the words of each language, one line per row, and their counts."""
     columns, counts = [], []
     for language, column in zip(languages, zip(*rows, strict=True), strict=True):
-        text = _text(language, config)
+        text = _text_of(language, config)
         joined = "\n".join(text.words(line) for line in column) + "\n"
         counts.append(Counter(joined.split()))
         columns.append(joined)
@@ -284,16 +261,11 @@ def _words_of(
 
 def _ids_of(folder: Path, vocab_size: int, dtype: np.dtype, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Second pass, in a worker: (tokens,) the ids of all lines end to end, and (lines,) the length of each."""
-    encoded = _vocabulary(folder, vocab_size).encode(lines)
+    encoded = _vocabulary_in(folder, vocab_size).encode(lines)
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     return np.fromiter(chain.from_iterable(encoded), dtype, int(lengths.sum())), lengths
 
 
-@cache
-def _text(language: str, config: TextConfig) -> Text:
-    return Text(language, config)
-
-
-@cache
-def _vocabulary(folder: Path, size: int) -> Vocabulary:
-    return Vocabulary.load(folder, size)
+# Each worker makes these once.
+_text_of = cache(Text)
+_vocabulary_in = cache(Vocabulary.load)

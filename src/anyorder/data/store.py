@@ -254,15 +254,7 @@ def write_manifest(folder: Path, languages: tuple[str, ...], text: TextConfig, d
 
 
 def write_side(folder: Path, split: str, language: str, ids: Iterable[np.ndarray], lengths: np.ndarray) -> None:
-    """Write one side of a split.
-
-    Args:
-        folder: The store's folder.
-        split: Name of the split.
-        language: The side's language.
-        ids: The ids of all sentences end to end, in blocks of the store's type.
-        lengths: (sentences,)
-    """
+    """Write one side of a split: the ids of all sentences end to end, in blocks of the store's type; lengths: (N,)"""
     with (folder / ids_name(split, language)).open("wb") as output:
         for block in ids:
             output.write(block.tobytes())

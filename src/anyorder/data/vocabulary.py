@@ -72,12 +72,7 @@ class Vocabulary:
     def from_merges(
         cls, vocabulary: dict[str, int], merges: Sequence[tuple[str, str]], size: int | None = None
     ) -> "Vocabulary":
-        model = models.BPE(
-            vocab=vocabulary,
-            merges=list(merges),
-            unk_token="<unk>",
-            end_of_word_suffix=END_OF_WORD,
-        )
+        model = models.BPE(vocab=vocabulary, merges=list(merges), unk_token="<unk>", end_of_word_suffix=END_OF_WORD)
         tokenizer = Tokenizer(model)
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         return cls(tokenizer, size)
