@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from anyorder.cli import main
-from anyorder.data.bpe import balance_languages
 from anyorder.data.store import Store
 from anyorder.data.stores import open_stores
+from anyorder.data.vocabulary import balance_languages
 from tests.stores import write_store
 
 COUNTS = {"en": {"the": 900, "a": 100}, "ro": {"și": 8, "a": 2}}

@@ -19,12 +19,11 @@ import numpy as np
 
 from anyorder import progress
 from anyorder.data import store
-from anyorder.data.bpe import balance_languages
 from anyorder.data.corpus import Corpus, read_lines, split_by_language
 from anyorder.data.filters import ONLY_EMPTY, REASONS, EvaluationLines, FilterConfig, FilterReport, UsableLines
 from anyorder.data.packing import Side
 from anyorder.data.text import Text, TextConfig
-from anyorder.data.vocabulary import Vocabulary
+from anyorder.data.vocabulary import Vocabulary, balance_languages
 from anyorder.data.workers import MAX_WORKERS, Workers
 from anyorder.errors import InputError, check_number, unknown
 from anyorder.files import atomic_folder, sha256
