@@ -16,10 +16,10 @@ from anyorder.decoding.revision import split_revisions
 from anyorder.decoding.schedules import split_schedules
 from anyorder.decoding.trajectory import check_systems, read_systems
 from anyorder.errors import InputError, check_number
-from anyorder.evaluation.evaluate import Evaluation, check_test
+from anyorder.evaluation.evaluate import Evaluation
 from anyorder.evaluation.evaluate import evaluate as evaluate_systems
 from anyorder.evaluation.evaluate_orders import default_orders, evaluate_orders, name_regimes
-from anyorder.evaluation.significance import SAMPLES, Test
+from anyorder.evaluation.significance import SAMPLES, Test, check_test
 from anyorder.evaluation.systems import puzzle_task
 from anyorder.models.hf.pretrained import is_transformers
 from anyorder.models.native.storage import find

@@ -35,13 +35,10 @@ def fitting_spans(words: Sequence[str], sizes: Sequence[int], room: int) -> list
     A part holds as many whole sentences as fit. A sentence that does not fit is split into clauses, and a clause that
     does not fit either is truncated after the last word that fits; only then are subwords left out.
 
+    sizes: number of subwords in each word.
+
     >>> fitting_spans("a b . c d . e f .".split(), [1] * 9, 6)
     [(0, 6), (6, 9)]
-
-    Args:
-        words: The words of the text.
-        sizes: Number of subwords in each word.
-        room: Maximum number of subwords per part.
     """
     starts = [0, *accumulate(sizes)]
     parts: list[Span] = []

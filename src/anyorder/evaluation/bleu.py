@@ -5,7 +5,6 @@ A `Scorer` says which strings BLEU compares and how it tokenizes them.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError, unknown
 from anyorder.evaluation.metrics import Counts, Metric
 
-# Strings.
+_SENTENCE_BLEU = BLEU(effective_order=True)
 
 
 def multi_bleu() -> BLEU:
@@ -25,15 +24,7 @@ def multi_bleu() -> BLEU:
 
 def sentence_bleu(text: str, reference: str) -> float:
     """BLEU of one sentence on sacreBLEU's 13a tokens, smoothed, up to the longest n-gram that the sentence has."""
-    return float(_sentence_metric().sentence_score(text, [reference]).score)
-
-
-@cache
-def _sentence_metric() -> BLEU:
-    return BLEU(effective_order=True)
-
-
-# Scorers.
+    return float(_SENTENCE_BLEU.sentence_score(text, [reference]).score)
 
 
 def default_tokenizer(language: str, otherwise: str = "moses") -> str:
@@ -66,8 +57,7 @@ class Scorer(ABC):
 class SacreBLEUScorer(Scorer):
     """sacreBLEU with its defaults on the trajectories' `text`: what `sacrebleu reference < text` prints.
 
-    Args:
-        tokenize: sacreBLEU's tokenizer: `13a`, `zh`, `char`, `intl`, `none` and so on.
+    tokenize: sacreBLEU's tokenizer: `13a`, `zh`, `char`, `intl`, `none` and so on.
     """
 
     def __init__(self, tokenize: str = "13a"):
@@ -86,8 +76,7 @@ class SacreBLEUScorer(Scorer):
 class MosesScorer(Scorer):
     """multi-bleu.perl on Moses words: the words that the trajectories' tokens spell against those of the references.
 
-    Args:
-        split_words: Splits plain references into words, as the model's own text processing does.
+    split_words: splits plain references into words, as the model's own text processing does.
     """
 
     name = "moses"
@@ -112,15 +101,10 @@ def make_scorer(tokenize: str | Scorer, words: Mapping[str, str]) -> Scorer:
     return SacreBLEUScorer(tokenize) if isinstance(tokenize, str) else tokenize
 
 
-# Metrics.
-
-
 class Bleu(Metric):
     """Counts per sentence: its length, the reference's, N of matched n-grams and N of all n-grams.
 
-    Args:
-        scorer: Which strings to compare.
-        references: Sets of plain references, each with one per sentence.
+    references: lists of plain references, each with one per sentence.
     """
 
     name, heading, digits, unit = "bleu", "BLEU", 2, "sentence"
@@ -147,11 +131,7 @@ class Bleu(Metric):
 
 
 class ChrF(Metric):
-    """chrF2 on plain text. Counts per sentence: of each n, the n-grams of text and reference, and those that match.
-
-    Args:
-        references: See `Bleu`.
-    """
+    """chrF2 on plain text. Counts per sentence: of each n, the n-grams of text and reference, and those that match."""
 
     name, heading, unit = "chrf", "chrF", "sentence"
 

@@ -6,27 +6,17 @@ sums of counts per example, so there is one table, one test and one JSON whateve
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import numpy as np
 
 from anyorder.data.line_problems import LineNote
 from anyorder.decoding.trajectory import Trajectory, check_systems
-from anyorder.errors import InputError, check_number, unknown
+from anyorder.errors import InputError
 from anyorder.evaluation.bleu import Bleu, ChrF, SacreBLEUScorer, Scorer, default_tokenizer
 from anyorder.evaluation.metrics import Interval, Metric
 from anyorder.evaluation.puzzles import puzzle_metrics
-from anyorder.evaluation.significance import (
-    MAX_SAMPLES,
-    MIN_SAMPLES,
-    MIN_SENTENCES,
-    SAMPLES,
-    SEED,
-    Difference,
-    Test,
-    compare,
-    holm,
-)
+from anyorder.evaluation.significance import MIN_SENTENCES, SAMPLES, SEED, Difference, Test, check_test, compare, holm
 from anyorder.evaluation.systems import (
     Systems,
     common_order,
@@ -289,13 +279,6 @@ def check_against(against: Sequence[str], names: Sequence[str]) -> list[str]:
         if name not in names:
             raise InputError(f"'{name}': is not one of the systems ({', '.join(names)})", "against")
     return list(dict.fromkeys(against)) or [names[0]]
-
-
-def check_test(test: str, samples: int) -> None:
-    """Raise an `InputError` for a test that does not exist, or for too few or too many samples."""
-    if test not in get_args(Test):
-        raise unknown("test", test, get_args(Test))
-    check_number("samples", samples, at_least=MIN_SAMPLES, at_most=MAX_SAMPLES)
 
 
 def reference_sets(references: References) -> list[list[str]]:

@@ -12,8 +12,8 @@ from anyorder.decoding.schedules import Schedule
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.evaluation.bleu import Scorer
-from anyorder.evaluation.evaluate import Evaluation, References, check_against, check_test, score_systems
-from anyorder.evaluation.significance import SAMPLES, Test
+from anyorder.evaluation.evaluate import Evaluation, References, check_against, score_systems
+from anyorder.evaluation.significance import SAMPLES, Test, check_test
 from anyorder.evaluation.test_set import NAMES, TestSet, read_test_set
 from anyorder.orders import Order
 from anyorder.orders.storage import default_order

@@ -81,9 +81,7 @@ def wilson_interval(right: int, count: int) -> Interval:
 class Recovered(Share):
     """Masked tokens that were filled as they had been. Tokens of one line depend on each other, so lines are resampled.
 
-    Args:
-        targets: The masked tokens of each line, from left to right.
-        share: The share of tokens that was to be masked, for the signature.
+    targets: the masked tokens of each line, from left to right. share: of the tokens to be masked, for the signature.
     """
 
     name, heading = "recovered", "recovered %"

@@ -5,10 +5,12 @@ Takes sentence statistics and a function that scores their sums, so it knows not
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+from anyorder.errors import check_number, unknown
 
 Test = Literal["randomization", "bootstrap"]
 SEED = 12345
@@ -37,6 +39,13 @@ class Difference:
     """A 95% interval: percentiles of paired bootstrap samples."""
     p_value: float
     """Two-sided."""
+
+
+def check_test(test: str, samples: int) -> None:
+    """Raise an `InputError` for a test that does not exist, or for too few or too many samples."""
+    if test not in get_args(Test):
+        raise unknown("test", test, get_args(Test))
+    check_number("samples", samples, at_least=MIN_SAMPLES, at_most=MAX_SAMPLES)
 
 
 def compare(

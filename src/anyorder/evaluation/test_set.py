@@ -68,9 +68,7 @@ class TestSet:
     def notes(self, used: Iterable[int], strict: bool = False) -> list[LineNote]:
         """The lines that are left out or changed, except those beyond every length limit.
 
-        Args:
-            used: The indices of the examples that are scored.
-            strict: Whether to raise an `InputError` at the first of them.
+        used: the indices of the examples that are scored. strict: whether to raise an `InputError` at the first note.
         """
         scored = set(used)
         found = [i for i, one in enumerate(self.problems) if one and (i in scored or self.sizes[i] == UNUSABLE)]
@@ -151,12 +149,9 @@ def read_test_set(
 
 
 def stored_test_set(decoder: Decoder, split: Split, rows: Sequence[int] | None = None) -> TestSet:
-    """Pairs of a store. It holds only ids, so the references are the words that the ids spell.
+    """Pairs of a store that was prepared with the model's vocabulary; by default all pairs of the split.
 
-    Args:
-        decoder: The model and the direction.
-        split: The split of a store that was prepared with the model's vocabulary.
-        rows: Which of its pairs; by default all.
+    It holds only ids, so the references are the words that the ids spell.
     """
     model, direction = decoder.model, decoder.task.name
     languages = model.languages(direction)

@@ -208,10 +208,8 @@ def read_puzzles(
     """Read puzzles to score, one per line, and as many solutions. A line that cannot be scored has a problem.
 
     Args:
-        task: The task that they belong to.
-        lines: The puzzles.
         solutions: Without them, any answer that breaks no rule is right.
-        names: What messages call the two, such as file names.
+        names: What messages call puzzles and solutions, such as file names.
         strict: Whether to raise an `InputError` at the first problem.
     """
     puzzles, problems = task.read_lines(lines)

@@ -27,8 +27,6 @@ MAX_BOARDS = 2000
 class Sudoku(PuzzleTask):
     """A grid of boxes; every row, column and box holds every digit once."""
 
-    box: ClassVar[int]
-    """Cells along the side of a box."""
     clues: ClassVar[tuple[int, int]]
     """Minimum and maximum number of clues to ask for; the number is drawn uniformly."""
 
