@@ -27,7 +27,7 @@ from anyorder.evaluation.evaluate import References, reference_sets
 from anyorder.evaluation.metrics import Exact, LogProbability, Metric, Recovered, Same, Tokens
 from anyorder.evaluation.puzzles import puzzle_metrics
 from anyorder.tasks import Example, Generate, Infill, PuzzleTask, Translation
-from anyorder.tasks.masked import MASK_SHARE, mask_lines
+from anyorder.tasks.masked import MASK_SHARE, MaskedLine, mask_lines
 from anyorder.tasks.puzzles import read_puzzles
 from anyorder.tasks.translation import Sentence, encode_sentences
 
@@ -134,7 +134,8 @@ def read_test_set(
     if isinstance(task, Infill):
         if sets:
             raise InputError("are for other tasks: of texts, the masked tokens are the references", "references")
-        return _masked_set(decoder, lines, MASK_SHARE if mask_share is None else mask_share, seed, names)
+        share = MASK_SHARE if mask_share is None else mask_share
+        return masked_test_set(decoder, mask_lines(decoder.model, lines, share, seed), share, names[0])
     if not sets:
         raise InputError(f"are missing: {task.name} is scored against them", "references")
     if isinstance(task, Translation):
@@ -239,16 +240,17 @@ def _puzzle_set(
     return TestSet(decoder, examples, sizes, metrics, problems, sets, {"source": names[0]})
 
 
-def _masked_set(decoder: Decoder, lines: Sequence[str], share: float, seed: int, names: Sequence[str]) -> TestSet:
-    """Texts with some of their tokens masked."""
-    masked = mask_lines(decoder.model, lines, share, seed)
-    targets = [decoder.model.to_tokens(line.ids[line.masked]) for line in masked]
+def masked_test_set(
+    decoder: Decoder, lines: Sequence[MaskedLine], share: float | None = None, name: str = NAMES[0]
+) -> TestSet:
+    """Texts of which a share of the tokens is masked. name: what messages call them."""
+    targets = [decoder.model.to_tokens(line.ids[line.masked]) for line in lines]
 
     def metrics(indices: Sequence[int]) -> list[Metric]:
         chosen = [targets[i] for i in indices]
         return [Recovered(chosen, share), Exact(chosen), LogProbability(), Tokens()]
 
-    examples = [line.example for line in masked]
-    sizes = np.array([len(line.ids) if line.example.can_fill else UNUSABLE for line in masked], np.int64)
+    examples = [line.example for line in lines]
+    sizes = np.array([len(line.ids) if line.example.can_fill else UNUSABLE for line in lines], np.int64)
     problems = [example.problems for example in examples]
-    return TestSet(decoder, examples, sizes, metrics, problems, names={"source": names[0]})
+    return TestSet(decoder, examples, sizes, metrics, problems, names={"source": name})

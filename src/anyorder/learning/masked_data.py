@@ -11,8 +11,7 @@ from anyorder.decoder import Decoder
 from anyorder.decoding.trajectory import INFILL
 from anyorder.device import inference_dtype
 from anyorder.errors import InputError
-from anyorder.evaluation.metrics import Metric, Recovered
-from anyorder.evaluation.test_set import TestSet
+from anyorder.evaluation.test_set import masked_test_set
 from anyorder.learning.config import RLConfig
 from anyorder.learning.data import Examples, LearningData
 from anyorder.learning.rewards import (
@@ -29,7 +28,7 @@ from anyorder.models.base import Canvas
 from anyorder.models.hf.adapter import TransformersModel
 from anyorder.tasks import Examples as Puzzles
 from anyorder.tasks import PuzzleTask
-from anyorder.tasks.masked import MaskedLine, mask_lines
+from anyorder.tasks.masked import mask_lines
 from anyorder.tasks.puzzles import EMPTY, CellTokens
 from anyorder.training.validation import Validation, puzzle_validation
 
@@ -168,22 +167,11 @@ class TextData(MaskedData):
         super().__init__(model, [line.ids for line in learning])
         self.tasks = [INFILL]
         self._masks, self._mask_share = [line.masked for line in learning], mask_share
-        self.validations = {INFILL: self._validation(chosen[len(learning) :])} if validation else {}
+        held_out = masked_test_set(Decoder(model, INFILL), chosen[len(learning) :], mask_share)
+        self.validations = {INFILL: Validation(held_out)} if validation else {}
 
     def _masked(self, number: int) -> np.ndarray:
         return self._masks[number]
-
-    def _validation(self, lines: Sequence[MaskedLine]) -> Validation:
-        """On the lines that follow those to learn from."""
-        model = self.model
-        examples = [line.example for line in lines]
-        targets = [model.to_tokens(line.ids[line.masked]) for line in lines]
-
-        def metrics(indices: Sequence[int]) -> list[Metric]:
-            return [Recovered([targets[i] for i in indices])]
-
-        sizes = np.array([len(line.ids) for line in lines], np.int64)
-        return Validation(TestSet(Decoder(model, INFILL), examples, sizes, metrics))
 
     def spell(self, ids: np.ndarray) -> str:
         return self.model.to_text(ids[ids != HOLE], INFILL)
