@@ -58,8 +58,6 @@ def prepare(
         mono: Monolingual corpora for pretraining.
         vocabulary: A vocabulary to reuse, or the size of one to learn from the training and monolingual text.
         vocabulary_alpha: Below 1, languages with less text get more weight when it is learned; see `balance_languages`.
-        text: How lines become words.
-        filters: Which training pairs are kept.
         hold_out: New splits made of the last pairs of training corpora: `{"order": {"news": 5000}}`.
         workers: Number of processes; one per core if None.
     """
@@ -103,7 +101,7 @@ def prepare(
             kept = _filter(name, words, sides, filters, report)
             if _is_monolingual(name):
                 written.setdefault(MONOLINGUAL, {"parallel": False, "languages": [], "corpora": []})
-                written[MONOLINGUAL]["languages"] += sides
+                written[MONOLINGUAL]["languages"].extend(sides)
                 _write(folder, MONOLINGUAL, sides, kept)
                 continue
             for split, pairs in _hold_out(hold_out if name == "train" else {}, name, words, kept).items():

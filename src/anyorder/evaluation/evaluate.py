@@ -197,12 +197,7 @@ def evaluate(
 
 
 def _evaluate_puzzles(
-    task: PuzzleTask,
-    systems: Systems,
-    solutions: Sequence[Sequence[str]],
-    against: Sequence[str],
-    test: Test,
-    samples: int,
+    task: PuzzleTask, systems: Systems, solutions: list[list[str]], against: Sequence[str], test: Test, samples: int
 ) -> Evaluation:
     """The puzzles are the sources; other lines are left out."""
     if len(solutions) > 1:

@@ -107,17 +107,13 @@ def read_test_set(
     - Of texts to fill, a share of the tokens is masked at random, and what is counted is the tokens recovered.
     - Anything else has references, and is right if its text equals the reference.
 
+    What is not listed is as in `evaluate_orders`.
+
     Args:
-        decoder: The model and its task.
-        lines: What the task reads: sentences, puzzles, plain texts.
-        references: See `evaluate`.
         is_gold: Whether the references determine the lengths of translations.
-        tokenize: See `evaluate_orders`.
-        mask_share: Fraction of each text's tokens to mask; at least two are masked, so that there is a choice.
         seed: Seed of the masks.
         names: What messages call the lines and each list of references, such as file names.
-        strict: Whether to raise an `InputError` for a puzzle that would be left out; for other tasks, see
-            `TestSet.notes`.
+        strict: Whether to raise an `InputError` for a puzzle that would be left out; for others, see `TestSet.notes`.
     """
     task = decoder.task
     sets = [] if references is None else reference_sets(references)
@@ -222,12 +218,7 @@ def _longer(source: int, target: int) -> int:
 
 
 def _puzzle_set(
-    decoder: Decoder,
-    task: PuzzleTask,
-    lines: Sequence[str],
-    sets: Sequence[Sequence[str]],
-    names: Sequence[str],
-    strict: bool,
+    decoder: Decoder, task: PuzzleTask, lines: Sequence[str], sets: list[list[str]], names: Sequence[str], strict: bool
 ) -> TestSet:
     """Puzzles, and their solutions if there are any. All have the same size."""
     if len(sets) > 1:

@@ -164,10 +164,9 @@ def mask_lines(
     """
     check_number("mask_share", share, above=0, at_most=1)
     cleaned = [clean_line(line) for line in lines]
+    encoded = model.encode([text for text, _ in cleaned])
     found = []
-    for number, ((text, problems), ids) in enumerate(
-        zip(cleaned, model.encode([text for text, _ in cleaned]), strict=True)
-    ):
+    for number, ((text, problems), ids) in enumerate(zip(cleaned, encoded, strict=True)):
         unfit = _no_room(ids, model)
         if (ids == model.mask_token).any():
             unfit = (Problem("source", "masked source", "holds a mask already, expected a plain text"),)

@@ -178,7 +178,8 @@ def solve(box: int, puzzles: np.ndarray, limit: int = 2, random: np.random.Gener
         choices = np.bitwise_count(board)
         done = (choices == 1).all(0)
         # Two boards of one puzzle may both be solved now; the last one written is kept.
-        first[owner[done]] = _digits(board[:, done]).T
+        # A digit is one more than the number of bits below its own.
+        first[owner[done]] = np.bitwise_count(board[:, done] - np.uint16(1)).T.astype(np.int64) + 1
         np.add.at(count, owner[done], 1)
         if not done.all():
             work += _branch(board[:, ~done], choices[:, ~done], owner[~done], random)
@@ -264,11 +265,6 @@ def _branch(
     with_guess[cell, boards] = guess
     without[cell, boards] = options & ~guess
     return [(without, owner), (with_guess, owner)]
-
-
-def _digits(board: np.ndarray) -> np.ndarray:
-    """Digits of cells that have one candidate each."""
-    return np.bitwise_count(board - np.uint16(1)).astype(np.int64) + 1
 
 
 def is_valid(box: int, grids: np.ndarray) -> np.ndarray:
