@@ -85,15 +85,12 @@ class Translation(Task):
             None if any(length is None for length in gold) else gold,  # type: ignore[arg-type]
         )
         lengths = iter(candidates)
-        return [
-            [
-                [self._blank(model, part.ids, length, decoding.seed) for length in next(lengths)]
-                if _has_target(part)
-                else []
-                for part in own
-            ]
-            for own in parts
-        ]
+
+        def blanks(part: Sentence) -> list[Canvas]:
+            tried = next(lengths) if _has_target(part) else ()
+            return [self._blank(model, part.ids, length, decoding.seed) for length in tried]
+
+        return [[blanks(part) for part in own] for own in parts]
 
     def _blank(self, model: TranslationModel, source: np.ndarray, length: int, seed: int) -> Canvas:
         return model.blank_canvas(source, length, self.name, canvas_key(seed, source, length))
