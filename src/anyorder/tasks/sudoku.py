@@ -114,33 +114,22 @@ def _line_permutation(box: int, count: int, random: np.random.Generator) -> np.n
     return (bands[:, :, None] * box + within).reshape(count, box * box)
 
 
-@dataclass(frozen=True)
 class Layout:
     """Which cells belong together."""
 
-    units: np.ndarray
-    """(3 * size, size) cells of the rows, columns and boxes."""
-    units_of: np.ndarray
-    """(3, cells) the row, column and box of each cell."""
-
-    @property
-    def size(self) -> int:
+    def __init__(self, box: int):
+        self.size = size = box * box
         """Digits, and cells per unit."""
-        return self.units.shape[1]
+        self.cells = size * size
+        grid = np.arange(self.cells).reshape(size, size)
+        boxes = grid.reshape(box, box, box, box).swapaxes(1, 2).reshape(size, size)
+        self.units = np.concatenate([grid, grid.T, boxes])
+        """(3 * size, size) cells of the rows, columns and boxes."""
+        self.units_of = np.argsort(self.units.reshape(3, -1), axis=1) // size + size * np.arange(3)[:, None]
+        """(3, cells) the row, column and box of each cell."""
 
-    @property
-    def cells(self) -> int:
-        return self.size**2
 
-
-@cache
-def layout(box: int) -> Layout:
-    size = box * box
-    grid = np.arange(size * size).reshape(size, size)
-    boxes = grid.reshape(box, box, box, box).swapaxes(1, 2).reshape(size, size)
-    units = np.concatenate([grid, grid.T, boxes])
-    units_of = np.argsort(units.reshape(3, -1), axis=1) // size + size * np.arange(3)[:, None]
-    return Layout(units, units_of)
+layout = cache(Layout)
 
 
 @dataclass(frozen=True)
