@@ -1,14 +1,13 @@
 """Several prepared stores as one: the language pairs of a multilingual model. Knows nothing of models or training."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from anyorder.data.packing import Side, starts_of
+from anyorder.data.packing import starts_of
 from anyorder.data.store import Split, Store
 from anyorder.data.text import TextConfig
 from anyorder.data.vocabulary import Vocabulary
@@ -81,30 +80,33 @@ def open_stores(data: Data) -> Stores:
     return stores
 
 
-@dataclass(frozen=True)
 class ParallelText:
     """A parallel split of every store, end to end: pair i is sentence `row[i]` of all sides of store `store[i]`."""
 
-    stores: Stores
-    splits: tuple[Split, ...]
-
-    def __post_init__(self) -> None:
+    def __init__(self, stores: Stores, splits: Sequence[Split]):
+        self.stores, self.splits = stores, splits
+        self.parts = list(zip(stores, splits, strict=True))
+        """Each store and its split."""
         for store, split in self.parts:
             if not split.parallel:
                 raise InputError(f"{store.path}: the split '{split.name}' is not parallel")
+        self.first_pair = starts_of(np.array([len(split) for split in splits]))
+        """(stores,) the index of each store's first pair."""
+        self.first_side = starts_of(np.array([len(store.languages) for store in stores]))
+        """(stores,) the index of each store's first side."""
+        self.sides = [split.sides[language] for store, split in self.parts for language in store.languages]
+        """The languages of the first store, then those of the second, and so on."""
+        self.languages = [language for store in stores for language in store.languages]
+        """The language of each side."""
+        self._short_names = [name for split in splits for name in split.corpora]
+        self._full_names = [
+            f"{'-'.join(store.languages)}/{name}" for store, split in self.parts for name in split.corpora
+        ]
+        self.corpora = self._short_names if len(stores) == 1 else self._full_names
+        """Names of the corpora, `STORE/CORPUS` if there are several stores; `corpus` indexes them."""
 
     def __len__(self) -> int:
         return sum(map(len, self.splits))
-
-    @property
-    def parts(self) -> list[tuple[Store, Split]]:
-        """Each store and its split."""
-        return list(zip(self.stores, self.splits, strict=True))
-
-    @cached_property
-    def first_pair(self) -> np.ndarray:
-        """(stores,) the index of each store's first pair."""
-        return starts_of(np.array([len(split) for split in self.splits]))
 
     @cached_property
     def store(self) -> np.ndarray:
@@ -117,19 +119,11 @@ class ParallelText:
         return np.concatenate([np.arange(len(split)) for split in self.splits])
 
     @cached_property
-    def sides(self) -> list[Side]:
-        """The languages of the first store, then those of the second, and so on."""
-        return [split.sides[language] for store, split in self.parts for language in store.languages]
-
-    @cached_property
-    def languages(self) -> list[str]:
-        """The language of each side."""
-        return [language for store in self.stores for language in store.languages]
-
-    @cached_property
-    def first_side(self) -> np.ndarray:
-        """(stores,) the index of each store's first side."""
-        return starts_of(np.array([len(store.languages) for store in self.stores]))
+    def corpus(self) -> np.ndarray:
+        """(pairs,) the index of each pair's corpus."""
+        firsts = starts_of(np.array([len(split.corpora) for split in self.splits]))
+        parts = zip(self.splits, firsts, strict=True)
+        return np.concatenate([np.asarray(split.corpus, np.int64) + first for split, first in parts])
 
     def check_directions(self) -> None:
         """Raise an `InputError` for a corpus that is for one direction only."""
@@ -146,33 +140,15 @@ class ParallelText:
             raise unknown("language of the store", language, languages)
         return int(self.first_side[store]) + languages.index(language)
 
-    @cached_property
-    def corpora(self) -> list[str]:
-        """Names of the corpora, `STORE/CORPUS` if there are several stores; `corpus` indexes them."""
-        plain = [name for split in self.splits for name in split.corpora]
-        return plain if len(self.stores) == 1 else self._full_names
-
-    @cached_property
-    def _full_names(self) -> list[str]:
-        return [f"{'-'.join(store.languages)}/{name}" for store, split in self.parts for name in split.corpora]
-
-    @cached_property
-    def corpus(self) -> np.ndarray:
-        """(pairs,) the index of each pair's corpus."""
-        firsts = starts_of(np.array([len(split.corpora) for split in self.splits]))
-        parts = zip(self.splits, firsts, strict=True)
-        return np.concatenate([np.asarray(split.corpus, np.int64) + first for split, first in parts])
-
     def by_corpus(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """Values that a user gave by corpus name, keyed by the names in `corpora`.
 
         `CORPUS` means the corpus of that name in every store that has one. `STORE/CORPUS`, with a store's languages
         such as `ro-en`, means that of one store, and takes precedence over the plain name.
         """
-        plain = [name for split in self.splits for name in split.corpora]
         for name in values:
-            if name not in plain and name not in self._full_names:
+            if name not in self._short_names and name not in self._full_names:
                 raise unknown("corpus", name, self.corpora)
-        names = list(zip(self.corpora, self._full_names, plain, strict=True))
+        names = list(zip(self.corpora, self._full_names, self._short_names, strict=True))
         found = {name: values[short] for name, _, short in names if short in values}
         return found | {name: values[full] for name, full, _ in names if full in values}
