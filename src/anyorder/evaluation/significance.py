@@ -114,9 +114,8 @@ class _Sums:
     """Sums of the statistics of all systems, over all sentences and over resampled ones."""
 
     def __init__(self, statistics: Mapping[str, NDArray[np.int64]]):
+        self._names = list(statistics)
         self._columns = np.concatenate(list(statistics.values()), axis=1).astype(np.float64)
-        self._width = self._columns.shape[1] // len(statistics)
-        self._starts = {name: i * self._width for i, name in enumerate(statistics)}
         self.sentences = len(self._columns)
         self.totals = self._split(self._columns.sum(0))
 
@@ -125,9 +124,8 @@ class _Sums:
         return self._split(weights @ self._columns)
 
     def _split(self, sums: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        return {
-            name: np.ascontiguousarray(sums[..., start : start + self._width]) for name, start in self._starts.items()
-        }
+        parts = np.split(sums, len(self._names), axis=-1)
+        return {name: np.ascontiguousarray(part) for name, part in zip(self._names, parts, strict=True)}
 
 
 def _bootstrap_scores(sums: _Sums, score: SumScore, samples: int, seed: int) -> dict[str, NDArray[np.float64]]:

@@ -138,10 +138,6 @@ class PuzzleTask(Infill):
         right = (empty & (answers == solutions)).sum(1)
         return np.where(empty.any(1), right / np.maximum(empty.sum(1), 1), 1.0)
 
-    def masked_text(self, puzzle: np.ndarray) -> str:
-        """A puzzle, (cells,), as a text with a mask for every empty cell."""
-        return "".join(MASK if cell == EMPTY else self.symbols[cell - 1] for cell in puzzle)
-
     def check(self, model: TransformersModel) -> None:
         super().check(model)
         CellTokens(model, self)
@@ -151,7 +147,7 @@ class PuzzleTask(Infill):
     ) -> list[MaskedText]:
         puzzles, unreadable = self.read_lines(lines)
         texts = [
-            line if problem else self.masked_text(puzzle)
+            line if problem else self.write(puzzle).replace(self.blanks[0], MASK)
             for line, puzzle, problem in zip(lines, puzzles, unreadable, strict=True)
         ]
         return [
