@@ -117,6 +117,8 @@ def test_too_few_puzzles_and_wrong_requests() -> None:
         _ = result.rows[0].bleu
     with pytest.raises(InputError, match="a has 2 sentences but b has 1"):
         evaluate({"a": one, "b": one[:1]})
+    with pytest.raises(InputError, match="a has 2 sentences but there are 1 references"):
+        evaluate({"a": one}, ["1"])
     with pytest.raises(InputError, match="'c': is not one of the systems"):
         evaluate({"a": one}, against=["c"])
     with pytest.raises(InputError, match="tokenize is for translation"):

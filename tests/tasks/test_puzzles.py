@@ -8,6 +8,7 @@ import pytest
 from anyorder.decoder import Decoder
 from anyorder.errors import InputError
 from anyorder.evaluation.puzzles import answers_of
+from anyorder.evaluation.test_set import read_test_set
 from anyorder.models.hf.pretrained import load_transformers
 from anyorder.tasks import make_puzzle
 from anyorder.tasks.encoder import FIRST_SYMBOL, EncoderConfig, as_model, new_encoder, save_encoder
@@ -62,6 +63,8 @@ def test_a_model_for_puzzles_is_saved_as_any_transformers_model(tmp_path: Path) 
     assert np.flatnonzero(loaded.allowed_tokens).tolist() == [3, 4, 5, 6]
     assert loaded.max_length == task.cells
     examples = task.generate(6, seed=1)
+    with pytest.raises(InputError, match="p.txt has 1 puzzles but s.txt has 2"):
+        read_test_set(Decoder(loaded, task), [PUZZLE], [SOLUTION] * 2, names=("p.txt", "s.txt"))
     cells = CellTokens(loaded, task)
     assert (cells.tokens(examples.solutions) == examples.solutions + FIRST_SYMBOL - 1).all()
     assert (cells.tokens(examples.puzzles)[examples.puzzles == 0] == loaded.mask_token).all()
