@@ -20,8 +20,7 @@ from anyorder.data.packing import pack_sentences
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import SPECIALS, Vocabulary
 from anyorder.decoding.state import DecodeBatch
-from anyorder.learning.actor_critic import ActorCritic
-from anyorder.learning.algorithm import discounted_returns, leave_one_out, step_rewards
+from anyorder.learning.algorithm import ActorCritic, discounted_returns, leave_one_out, step_rewards
 from anyorder.learning.config import RLConfig
 from anyorder.learning.learn_order import translation_order_objective
 from anyorder.learning.rewards import make_reward

@@ -15,14 +15,14 @@ from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import DecodeBatch
-from anyorder.learning.actor_critic import ActorCritic
 from anyorder.learning.algorithm import (
+    ActorCritic,
     OrderLoss,
     Rollouts,
-    compute_advantages,
     discounted_returns,
     leave_one_out,
     printed_entropy,
+    sample_rollouts,
     step_rewards,
 )
 from anyorder.learning.config import RLConfig
@@ -63,8 +63,6 @@ REFERENCE = np.array([[33, 8, 57]])
 
 class Distinct(Reward):
     """Every order of the short sentence earns something else."""
-
-    name = "distinct"
 
     def final(self, outcome: Outcome) -> Tensor:
         return ((outcome.steps[:, :LENGTH].float() * torch.tensor([0.1, 0.7, 0.3])) ** 2).sum(1)
@@ -122,8 +120,7 @@ def test_the_estimated_gradient_is_the_exact_one(vocabulary: Vocabulary, algorit
         count = size // copies
         references = np.repeat(REFERENCE, count, 0)
         batch = OrderBatch(sentences(model, count, copies, number), references, np.full(count, LENGTH))
-        decisions, outcome = roll_out(model, batch, sampler)
-        rollouts = compute_advantages(decisions, outcome, networks, Distinct(), rl)
+        rollouts = sample_rollouts(model, batch, sampler, networks, Distinct(), rl)
         estimates.append([g.flatten() for g in torch.autograd.grad(loss(rollouts)[0], parameters)])
         earned.append(float(rollouts.report[0]))
     assert abs(np.mean(earned) - expected) < 4 * np.std(earned) / batches**0.5
@@ -145,9 +142,8 @@ def one_batch(model: TranslationModel, networks: ActorCritic, rl: RLConfig, coun
         LearnedOrder(networks.policy), rl.has_value, make_order(rl.reference_order) if rl.kl_coef else None
     )
     references = np.repeat(REFERENCE, count, 0)
-    batch = sentences(model, count, rl.rollouts_per_sentence)
-    decisions, outcome = roll_out(model, OrderBatch(batch, references, np.full(count, LENGTH)), sampler)
-    return OrderLoss(networks, rl), compute_advantages(decisions, outcome, networks, Distinct(), rl)
+    batch = OrderBatch(sentences(model, count, rl.rollouts_per_sentence), references, np.full(count, LENGTH))
+    return OrderLoss(networks, rl), sample_rollouts(model, batch, sampler, networks, Distinct(), rl)
 
 
 def test_the_entropy_term_raises_entropy(model: TranslationModel) -> None:
@@ -451,8 +447,6 @@ def test_rewards_at_the_end_or_at_each_step(vocabulary: Vocabulary) -> None:
 
 class RightToLeft(Reward):
     """The share of pairs of positions of which the right one came first: only one order earns everything."""
-
-    name = "right-to-left"
 
     def final(self, outcome: Outcome) -> Tensor:
         places = torch.arange(outcome.steps.shape[1])

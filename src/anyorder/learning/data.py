@@ -1,35 +1,19 @@
 """What an order is learned from, for any task: canvases to fill, their rewards, and a validation.
 
 The objective sees only `LearningData`: translation pairs (`translation_data.py`), puzzles or texts with masks
-(`masked_data.py`). Nothing here knows about rollouts or the policy's loss.
+(`masked_data.py`). Nothing here knows about the policy or its loss.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
+from torch import nn
 
 from anyorder.learning.rewards import Reward
-from anyorder.models.base import CanvasBatch, SavedModel
-from anyorder.orders import Order
-from anyorder.orders.policy import PolicyNetwork
-from anyorder.orders.storage import save_order
+from anyorder.learning.rollout import OrderBatch
+from anyorder.models.base import SavedModel
 from anyorder.training.validation import Validation
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Canvases to roll out and their references, on the host; those with the most masked positions first."""
-
-    canvases: CanvasBatch
-    references: np.ndarray
-    """(canvases, R) ids, padded."""
-    reference_lengths: np.ndarray
-    """(canvases,)"""
 
 
 class LearningData(ABC):
@@ -37,6 +21,8 @@ class LearningData(ABC):
 
     model: SavedModel
     """The model that fills."""
+    network: nn.Module
+    """Its weights."""
     tasks: Sequence[str]
     """What validations are called: directions, `infill`, or the name of a puzzle. One order is learned for all."""
     model_tasks: Sequence[str]
@@ -55,28 +41,19 @@ class LearningData(ABC):
         """Number of canvases to learn from."""
 
     @abstractmethod
-    def examples(self, numbers: np.ndarray, random: np.random.Generator) -> Examples:
-        """These canvases, in the order that `Examples` requires. random: for canvases that are drawn."""
+    def batch(self, numbers: np.ndarray, keys: np.ndarray, copies: int, random: np.random.Generator) -> OrderBatch:
+        """These canvases `copies` times, those with the most masked positions first, and their references.
+
+        keys: see `DecodeBatch`. random: for what is drawn anew each time.
+        """
 
     @abstractmethod
     def reward(self, name: str) -> Reward:
         """The reward of that name."""
 
     @abstractmethod
-    def move(self, device: torch.device) -> None:
-        """Move the model to a device, in the precision for inference there."""
-
-    @abstractmethod
     def fingerprint(self) -> dict[str, object]:
         """What must be the same when a run is resumed."""
-
-    def bind(self, order: Order) -> list[Order]:
-        """The order bound to each of the model's tasks."""
-        return [order.bind(self.model, task) for task in self.model_tasks]
-
-    def save(self, policy: PolicyNetwork, folder: Path, **record: Any) -> None:
-        """Write a learned order. record: how it was learned."""
-        save_order(policy, folder, self.model, list(dict.fromkeys([*self.model_tasks, *self.tasks])), **record)
 
     def forward_flops(self, tokens: float, last: float, predicted: float) -> float:
         """Multiply-adds of a forward pass, from the numbers of tokens, those in the last layer, and those predicted."""

@@ -4,31 +4,21 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from anyorder.data.random_streams import random_for
 from anyorder.decoder import Decoder
+from anyorder.decoding.state import DecodeBatch
 from anyorder.decoding.trajectory import INFILL
-from anyorder.device import inference_dtype
 from anyorder.errors import InputError
 from anyorder.evaluation.metrics import Metric
 from anyorder.evaluation.recovery import Recovered
 from anyorder.evaluation.test_set import TestSet
 from anyorder.learning.config import RLConfig
-from anyorder.learning.data import Examples, LearningData
-from anyorder.learning.rewards import (
-    HOLE,
-    REWARDS,
-    Accuracy,
-    ExactMatch,
-    Likelihood,
-    Reward,
-    ScoredTexts,
-    check_reward,
-)
+from anyorder.learning.data import LearningData
+from anyorder.learning.rewards import HOLE, REWARDS, Accuracy, ExactMatch, Likelihood, Reward, ScoredTexts, check_reward
+from anyorder.learning.rollout import OrderBatch
 from anyorder.models.base import Canvas
 from anyorder.models.hf.adapter import TransformersModel
-from anyorder.tasks import Examples as Puzzles
 from anyorder.tasks import PuzzleTask
 from anyorder.tasks.masked import MaskedLine, mask_lines
 from anyorder.tasks.puzzles import EMPTY, CellTokens
@@ -43,19 +33,29 @@ class MaskedData(LearningData):
 
     Args:
         model: The model that fills; it is frozen.
+        task: What validations are called.
         targets: Ids of the finished canvases.
+        masks: (T,) bool for each: which positions to fill, the same ones each time.
+        validation: What to validate on.
     """
 
     metric = "accuracy"
     model_tasks = (INFILL,)
     model: TransformersModel
 
-    def __init__(self, model: TransformersModel, targets: Sequence[np.ndarray]):
-        self.model, self._targets = model, targets
-
-    @abstractmethod
-    def _masked(self, number: int) -> np.ndarray:
-        """(T,) bool: which positions of a canvas to fill; the same ones each time."""
+    def __init__(
+        self,
+        model: TransformersModel,
+        task: str,
+        targets: Sequence[np.ndarray],
+        masks: Sequence[np.ndarray],
+        validation: Validation | None,
+    ):
+        self.model, self.network = model, model.network
+        self.tasks = [task]
+        self._targets, self._masks = targets, masks
+        self._masked_counts = np.array([int(mask.sum()) for mask in masks])
+        self.validations = {} if validation is None else {task: validation}
 
     @abstractmethod
     def spell(self, ids: np.ndarray) -> str:
@@ -64,20 +64,16 @@ class MaskedData(LearningData):
     def __len__(self) -> int:
         return len(self._targets)
 
-    def _canvases(self, numbers: Sequence[int]) -> list[Canvas]:
-        return [
-            Canvas(np.where(self._masked(number), self.model.mask_token, self._targets[number]), key=number)
-            for number in numbers
-        ]
-
-    def examples(self, numbers: np.ndarray, random: np.random.Generator) -> Examples:
-        masked = np.array([int(self._masked(number).sum()) for number in numbers.tolist()])
-        chosen = numbers[np.argsort(-masked, kind="stable")].tolist()
-        batch = self.model.pack(self._canvases(chosen))
-        references = np.full((len(chosen), int(batch.lengths.max())), self.model.mask_token, np.int64)
+    def batch(self, numbers: np.ndarray, keys: np.ndarray, copies: int, random: np.random.Generator) -> OrderBatch:
+        mask_token = self.model.mask_token
+        chosen = numbers[np.argsort(-self._masked_counts[numbers], kind="stable")].tolist()
+        canvases = self.model.pack(
+            [Canvas(np.where(self._masks[i], mask_token, self._targets[i]), key=i) for i in chosen]
+        )
+        references = np.full((len(chosen), int(canvases.lengths.max())), mask_token, np.int64)
         for row, number in zip(references, chosen, strict=True):
             row[: len(self._targets[number])] = self._targets[number]
-        return Examples(batch, references, batch.lengths)
+        return OrderBatch(DecodeBatch(canvases, keys, copies), references, canvases.lengths)
 
     def reward(self, name: str) -> Reward:
         check_reward(name)
@@ -91,16 +87,8 @@ class MaskedData(LearningData):
             )
         return reward()
 
-    def move(self, device: torch.device) -> None:
-        if self.model.device != device:
-            self.model.network.to(device=device, dtype=inference_dtype(device))
-
     def fingerprint(self) -> dict[str, object]:
-        return {
-            "vocabulary": self.model.vocabulary_fingerprint,
-            "task": list(self.tasks),
-            self.unit: len(self),
-        }
+        return {"vocabulary": self.model.vocabulary_fingerprint, "task": list(self.tasks), self.unit: len(self)}
 
 
 class PuzzleData(MaskedData):
@@ -118,14 +106,17 @@ class PuzzleData(MaskedData):
 
     def __init__(self, task: PuzzleTask, model: TransformersModel, puzzles: int, validation: int, seed: int):
         self._cells, self._task = CellTokens(model, task), task
-        learning = _with_choice(_many(task, puzzles, 2 * seed))
-        self._puzzles = learning.puzzles
-        super().__init__(model, list(self._cells.tokens(learning.solutions)))
-        self.tasks = [task.name]
-        self.validations = {task.name: puzzle_validation(task, model, validation, seed)} if validation else {}
-
-    def _masked(self, number: int) -> np.ndarray:
-        return self._puzzles[number] == EMPTY
+        learning = task.generate(min(puzzles, GENERATED), 2 * seed)
+        if puzzles > len(learning):
+            repeated = learning.take(np.arange(puzzles) % len(learning))
+            learning = task.augment(repeated, random_for(2 * seed, "puzzles", 0))
+        empty = learning.puzzles == EMPTY
+        has_choice = empty.sum(1) >= 2
+        if not has_choice.any():
+            raise InputError("makes puzzles with a single empty cell, so there is no order to learn", "task")
+        targets = self._cells.tokens(learning.solutions[has_choice])
+        held_out = puzzle_validation(task, model, validation, seed) if validation else None
+        super().__init__(model, task.name, list(targets), list(empty[has_choice]), held_out)
 
     def spell(self, ids: np.ndarray) -> str:
         return self._task.write(np.where(ids == HOLE, EMPTY, self._cells.answers(np.maximum(ids, 0))))
@@ -139,7 +130,7 @@ class TextData(MaskedData):
         model: The model that fills.
         mask_share: Fraction of tokens to mask; at least two are masked, so that there is a choice.
         lengths: Minimum and maximum number of tokens.
-        validation: Number of lines to validate on; at most a fifth.
+        validation: Number of lines to validate on; at most a fifth. They follow those to learn from.
         seed: Seed for the masks.
     """
 
@@ -159,32 +150,21 @@ class TextData(MaskedData):
             raise InputError("is empty", "text")
         masked = mask_lines(model, lines, mask_share, seed)
         chosen = [line for line in masked if line.example.can_fill and shortest <= len(line.ids) <= longest]
-        validation = min(validation, len(chosen) // 5)
-        if len(chosen) - validation < 1:
+        if not chosen:
             counts = [len(line.ids) for line in masked]
             field, limit = ("min_length", lengths[0]) if max(counts) < shortest else ("max_length", lengths[1])
             found = f"no line of the text has {shortest} to {longest} tokens; they have {min(counts)} to {max(counts)}"
             raise InputError(f"{limit}: {found}", field, RLConfig)
-        learning = chosen[: len(chosen) - validation]
-        super().__init__(model, [line.ids for line in learning])
-        self.tasks = [INFILL]
-        self._masks, self._mask_share = [line.masked for line in learning], mask_share
-        self.validations = {INFILL: self._validation(chosen[len(learning) :])} if validation else {}
-
-    def _masked(self, number: int) -> np.ndarray:
-        return self._masks[number]
-
-    def _validation(self, lines: Sequence[MaskedLine]) -> Validation:
-        """On the lines that follow those to learn from."""
-        model = self.model
-        examples = [line.example for line in lines]
-        targets = [model.to_tokens(line.ids[line.masked]) for line in lines]
-
-        def metrics(indices: Sequence[int]) -> list[Metric]:
-            return [Recovered([targets[i] for i in indices])]
-
-        sizes = np.array([len(line.ids) for line in lines], np.int64)
-        return Validation(TestSet(Decoder(model, INFILL), examples, sizes, metrics))
+        count = len(chosen) - min(validation, len(chosen) // 5)
+        learning, held_out = chosen[:count], chosen[count:]
+        self._mask_share = mask_share
+        super().__init__(
+            model,
+            INFILL,
+            [line.ids for line in learning],
+            [line.masked for line in learning],
+            text_validation(model, held_out) if held_out else None,
+        )
 
     def spell(self, ids: np.ndarray) -> str:
         return self.model.to_text(ids[ids != HOLE], INFILL)
@@ -193,17 +173,12 @@ class TextData(MaskedData):
         return {**super().fingerprint(), "mask_share": self._mask_share}
 
 
-def _many(task: PuzzleTask, count: int, seed: int) -> Puzzles:
-    """`count` puzzles: generated ones, and symmetric variants of them if more are needed."""
-    generated = task.generate(min(count, GENERATED), seed)
-    if count <= len(generated):
-        return generated
-    return task.augment(generated.take(np.arange(count) % len(generated)), random_for(seed, "puzzles", 0))
+def text_validation(model: TransformersModel, lines: Sequence[MaskedLine]) -> Validation:
+    """The score is the share of masked tokens that are filled correctly."""
+    targets = [model.to_tokens(line.ids[line.masked]) for line in lines]
 
+    def metrics(indices: Sequence[int]) -> list[Metric]:
+        return [Recovered([targets[i] for i in indices])]
 
-def _with_choice(puzzles: Puzzles) -> Puzzles:
-    """The puzzles in which the order matters: those with two or more empty cells."""
-    chosen = np.flatnonzero((puzzles.puzzles == EMPTY).sum(1) >= 2)
-    if not len(chosen):
-        raise InputError("makes puzzles with a single empty cell, so there is no order to learn", "task")
-    return puzzles if len(chosen) == len(puzzles) else puzzles.take(chosen)
+    sizes = np.array([len(line.ids) for line in lines], np.int64)
+    return Validation(TestSet(Decoder(model, INFILL), [line.example for line in lines], sizes, metrics))

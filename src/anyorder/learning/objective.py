@@ -14,10 +14,9 @@ from torch import nn
 
 from anyorder.analysis.order_metrics import edge_share
 from anyorder.data.random_streams import random_for
-from anyorder.decoding.state import DecodeBatch
+from anyorder.device import inference_dtype
 from anyorder.errors import InputError
-from anyorder.learning.actor_critic import ActorCritic
-from anyorder.learning.algorithm import OrderLoss, sample_rollouts
+from anyorder.learning.algorithm import ActorCritic, OrderLoss, sample_rollouts
 from anyorder.learning.config import RLConfig
 from anyorder.learning.data import LearningData
 from anyorder.learning.rollout import OrderBatch, SamplingOrder
@@ -26,7 +25,8 @@ from anyorder.orders import Order, make_order, split_orders
 from anyorder.orders.features import prediction_stats
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-from anyorder.training.batches import BatchRows, Cursor, iter_batches, shuffled
+from anyorder.orders.storage import save_order
+from anyorder.training.batches import Cursor, iter_batches, shuffled
 from anyorder.training.objective import Objective
 
 FOLDER = "order"
@@ -93,7 +93,7 @@ class OrderObjective(Objective[OrderBatch]):
 
     def _one_order(self, order: Order, field: str, config: type | None = None) -> Order:
         """The order, bound to the model. It must be the same for all tasks of the data."""
-        bound = self._data.bind(order)
+        bound = [order.bind(self._data.model, task) for task in self._data.model_tasks]
         if len({each.identity for each in bound}) > 1:
             tasks = ", ".join(self._data.tasks)
             raise InputError(f"{order.name}: is not one order for {tasks}", field, config)
@@ -116,15 +116,10 @@ class OrderObjective(Objective[OrderBatch]):
             # A batch of a few leftover sentences would make a step as large as that of a full batch, and far noisier.
             return rows[: max(size, len(rows) // size * size)]
 
-        for rows, behind in iter_batches(cursor, epoch_rows, np.ones_like, size, size, self._seed, first, rank, world):
-            yield self._build(rows), behind
-
-    def _build(self, batch: BatchRows) -> OrderBatch:
         copies = self.rl.rollouts_per_sentence
-        keys = batch.random.integers(-(1 << 63), (1 << 63) - 1, len(batch.rows) * copies)
-        examples = self._data.examples(batch.rows, batch.random)
-        sentences = DecodeBatch(examples.canvases, keys, copies)
-        return OrderBatch(sentences, examples.references, examples.reference_lengths)
+        for chosen, after in iter_batches(cursor, epoch_rows, np.ones_like, size, size, self._seed, first, rank, world):
+            keys = chosen.random.integers(-(1 << 63), (1 << 63) - 1, len(chosen.rows) * copies)
+            yield data.batch(chosen.rows, keys, copies, chosen.random), after
 
     def minibatches(self, batch: OrderBatch, device: torch.device) -> list[dict[str, Any]]:
         """Roll out the sentences of a batch and compute the advantages."""
@@ -133,14 +128,15 @@ class OrderObjective(Objective[OrderBatch]):
         sampler = SamplingOrder(order, rl.has_value, self._reference, networks.policy.config.init_scale)
         self._move(device)
         rollouts = sample_rollouts(self._data.model, batch, sampler, networks, self.reward, rl)
-        return [
-            {"rollouts": minibatch} for minibatch in rollouts.minibatches(rl.num_minibatches, rl.rollouts_per_sentence)
-        ]
+        parts = rollouts.minibatches(rl.num_minibatches, rl.rollouts_per_sentence)
+        return [{"rollouts": part} for part in parts]
 
     def _move(self, device: torch.device) -> None:
+        """Everything to the device; the model in the precision for inference there."""
         if isinstance(self._reference, LearnedOrder):
             self._reference.network.to(device)
-        self._data.move(device)
+        if self._data.model.device != device:
+            self._data.network.to(device=device, dtype=inference_dtype(device))
 
     def cost(self, batch: OrderBatch) -> tuple[int, float]:
         canvases, copies = batch.sentences.canvases, batch.sentences.copies
@@ -178,7 +174,9 @@ class OrderObjective(Objective[OrderBatch]):
 
     def save(self, average: nn.Module, out: Path) -> None:
         assert isinstance(average, ActorCritic)
-        self._data.save(average.policy, out / self.folder, rl=asdict(self.rl), seed=self._seed)
+        data = self._data
+        tasks = list(dict.fromkeys([*data.model_tasks, *data.tasks]))
+        save_order(average.policy, out / self.folder, data.model, tasks, rl=asdict(self.rl), seed=self._seed)
 
     def fingerprint(self) -> dict[str, object]:
         return {

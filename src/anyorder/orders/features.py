@@ -33,9 +33,7 @@ class PolicyInputs:
 
     @classmethod
     def cat(cls, parts: Sequence["PolicyInputs"]) -> "PolicyInputs":
-        hidden = [part.hidden for part in parts if part.hidden is not None]
-        features = [part.features for part in parts if part.features is not None]
-        return cls(torch.cat(hidden) if hidden else None, torch.cat(features) if features else None)
+        return cls(cat_present([part.hidden for part in parts]), cat_present([part.features for part in parts]))
 
     def __getitem__(self, rows: slice | Tensor) -> "PolicyInputs":
         return PolicyInputs(*(None if part is None else part[rows] for part in (self.hidden, self.features)))
@@ -46,6 +44,12 @@ class PolicyInputs:
         if self.hidden is not None:
             return self.hidden.dtype == torch.bfloat16
         return self.features is not None and self.features.is_cuda
+
+
+def cat_present(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """Tensors end to end; None if there are none. Either all are there or none is."""
+    present = [part for part in parts if part is not None]
+    return torch.cat(present) if present else None
 
 
 class PredictionStats(NamedTuple):
