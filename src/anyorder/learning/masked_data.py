@@ -14,7 +14,7 @@ from anyorder.evaluation.metrics import Metric
 from anyorder.evaluation.recovery import Recovered
 from anyorder.evaluation.test_set import TestSet
 from anyorder.learning.config import RLConfig
-from anyorder.learning.data import LearningData
+from anyorder.learning.objective import LearningData
 from anyorder.learning.rewards import HOLE, REWARDS, Accuracy, ExactMatch, Likelihood, Reward, ScoredTexts, check_reward
 from anyorder.learning.rollout import OrderBatch
 from anyorder.models.base import Canvas

@@ -1,9 +1,11 @@
 """Learning an order as a training objective: batches, validation and saving. The algorithm is in `algorithm.py`.
 
-Knows nothing about text or languages: canvases, rewards and validation come from a `LearningData`.
+Knows nothing about text or languages: canvases, rewards and validation come from a `LearningData`, which is translation
+pairs (`translation_data.py`), puzzles or texts with masks (`masked_data.py`).
 """
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from anyorder.device import inference_dtype
 from anyorder.errors import InputError
 from anyorder.learning.algorithm import ActorCritic, OrderLoss, sample_rollouts
 from anyorder.learning.config import RLConfig
-from anyorder.learning.data import LearningData
+from anyorder.learning.rewards import Reward
 from anyorder.learning.rollout import OrderBatch, SamplingOrder
 from anyorder.models.base import SavedModel
 from anyorder.orders import Order, make_order, split_orders
@@ -28,9 +30,54 @@ from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.orders.storage import save_order
 from anyorder.training.batches import Cursor, iter_batches, shuffled
 from anyorder.training.objective import Objective
+from anyorder.training.validation import Validation
 
 FOLDER = "order"
 """The subfolder of the run folder for the learned order."""
+
+
+class LearningData(ABC):
+    """Canvases for a frozen model, and how well orders fill them."""
+
+    model: SavedModel
+    """The model that fills."""
+    network: nn.Module
+    """Its weights."""
+    tasks: Sequence[str]
+    """What validations are called: directions, `infill`, or the name of a puzzle. One order is learned for all."""
+    model_tasks: Sequence[str]
+    """What orders are bound to: the same, or `infill` for a puzzle."""
+    unit: str
+    """What messages call the canvases."""
+    weights: np.ndarray | None = None
+    """(canvases,) how often each is used per epoch; None if each is used once."""
+    metric: str
+    """The name of the validation's score, such as `bleu`."""
+    validations: Mapping[str, Validation]
+    """By task, if it has data to validate on."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of canvases to learn from."""
+
+    @abstractmethod
+    def batch(self, numbers: np.ndarray, keys: np.ndarray, copies: int, random: np.random.Generator) -> OrderBatch:
+        """These canvases `copies` times, those with the most masked positions first, and their references.
+
+        keys: see `DecodeBatch`. random: for what is drawn anew each time.
+        """
+
+    @abstractmethod
+    def reward(self, name: str) -> Reward:
+        """The reward of that name."""
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, object]:
+        """What must be the same when a run is resumed."""
+
+    def forward_flops(self, tokens: float, last: float, predicted: float) -> float:
+        """Multiply-adds of a forward pass, from the numbers of tokens, those in the last layer, and those predicted."""
+        return 0.0
 
 
 class OrderObjective(Objective[OrderBatch]):
@@ -85,11 +132,8 @@ class OrderObjective(Objective[OrderBatch]):
         self._heuristics = [make_order(name) for name in split_orders(heuristics)] if heuristics else []
         smallest_epoch = len(data) if data.weights is None else int(np.floor(data.weights).sum())
         if smallest_epoch < rl.num_minibatches > 1:
-            raise InputError(
-                f"{rl.num_minibatches}: an epoch may have no more than {smallest_epoch} {data.unit}",
-                "num_minibatches",
-                RLConfig,
-            )
+            found = f"{rl.num_minibatches}: an epoch may have no more than {smallest_epoch} {data.unit}"
+            raise InputError(found, "num_minibatches", RLConfig)
 
     def _one_order(self, order: Order, field: str, config: type | None = None) -> Order:
         """The order, bound to the model. It must be the same for all tasks of the data."""

@@ -12,7 +12,7 @@ from anyorder.decoding.lengths import make_length, table_lengths
 from anyorder.decoding.state import DecodeBatch
 from anyorder.errors import InputError, unknown
 from anyorder.learning.config import RLConfig
-from anyorder.learning.data import LearningData
+from anyorder.learning.objective import LearningData
 from anyorder.learning.rewards import Reward, make_reward
 from anyorder.learning.rollout import OrderBatch
 from anyorder.models.native.length import LengthTable
