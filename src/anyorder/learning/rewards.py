@@ -13,7 +13,7 @@ Nothing here knows about policies, returns or the loss.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from inspect import signature
 from typing import TypeVar
 
@@ -69,16 +69,10 @@ class Outcome:
 
     def after(self, steps: Tensor) -> "Outcome":
         """The partial sentences after each of these steps, (S,): N * S of them, grouped by sentence."""
-        unfilled = self.steps.unsqueeze(1) > steps.unsqueeze(1)
-        return Outcome(
-            ids=self.ids.unsqueeze(1).masked_fill(unfilled, HOLE).flatten(0, 1),
-            lengths=self.lengths.repeat_interleave(len(steps)),
-            references=self.references.repeat_interleave(len(steps), 0),
-            reference_lengths=self.reference_lengths.repeat_interleave(len(steps)),
-            steps=self.steps.repeat_interleave(len(steps), 0),
-            logprobs=self.logprobs.unsqueeze(1).masked_fill(unfilled, 0).flatten(0, 1),
-            languages=self.languages.repeat_interleave(len(steps)),
-        )
+        unfilled = (self.steps.unsqueeze(1) > steps.unsqueeze(1)).flatten(0, 1)
+        copies = Outcome(*(getattr(self, field.name).repeat_interleave(len(steps), 0) for field in fields(self)))
+        ids, logprobs = copies.ids.masked_fill(unfilled, HOLE), copies.logprobs.masked_fill(unfilled, 0)
+        return replace(copies, ids=ids, logprobs=logprobs)
 
 
 class Reward(ABC):

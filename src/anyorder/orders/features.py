@@ -38,13 +38,6 @@ class PolicyInputs:
     def __getitem__(self, rows: slice | Tensor) -> "PolicyInputs":
         return PolicyInputs(*(None if part is None else part[rows] for part in (self.hidden, self.features)))
 
-    @property
-    def half_precision(self) -> bool:
-        """Whether the network runs in half precision: like the model; without hidden states, wherever that is fast."""
-        if self.hidden is not None:
-            return self.hidden.dtype == torch.bfloat16
-        return self.features is not None and self.features.is_cuda
-
 
 def cat_present(parts: Sequence[Tensor | None]) -> Tensor | None:
     """Tensors end to end; None if there are none. Either all are there or none is."""

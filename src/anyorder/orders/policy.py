@@ -116,7 +116,9 @@ class PolicyNetwork(nn.Module):
         return sum(parts[1:], parts[0])
 
     def _states(self, inputs: PolicyInputs, segments: Segments, with_dropout: bool) -> Tensor:
-        with torch.autocast(self.out.device.type, torch.bfloat16, enabled=inputs.half_precision):
+        # Half precision like the model's; without hidden states, wherever that is fast.
+        half = self.out.is_cuda if inputs.hidden is None else inputs.hidden.dtype == torch.bfloat16
+        with torch.autocast(self.out.device.type, torch.bfloat16, enabled=half):
             parts = []
             if inputs.hidden is not None:
                 parts.append(self.read(inputs.hidden))
