@@ -20,6 +20,7 @@ from anyorder.data.packing import pack_sentences
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import SPECIALS, Vocabulary
 from anyorder.decoding.state import DecodeBatch
+from anyorder.device import to_device
 from anyorder.learning.algorithm import ActorCritic, discounted_returns, leave_one_out, step_rewards
 from anyorder.learning.config import RLConfig
 from anyorder.learning.learn_order import translation_order_objective
@@ -107,7 +108,7 @@ def at_paper_size(whole_pair: bool, options: argparse.Namespace, device: torch.d
         sampler = SamplingOrder(LearnedOrder(networks.policy), with_opening=False)
         decisions, outcome = roll_out(model, OrderBatch(batch, sentences[1], lengths), sampler)
         returns = discounted_returns(step_rewards(reward, outcome, False), 0.999)
-        advantages = leave_one_out(returns, copies)[decisions.rollout, decisions.step]
+        advantages = leave_one_out(returns, copies)[to_device(decisions.rollout, device), decisions.step]
         middle = now(cuda)
         chosen = networks.log_probs(decisions).gather(1, decisions.chosen[:, None]).squeeze(1)
         (-(advantages * chosen).mean()).backward()

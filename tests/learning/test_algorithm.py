@@ -512,7 +512,6 @@ def test_minibatches_are_the_decisions_of_a_batch_split_up(store: Store, kind: s
         decisions, old_log_probs = rollouts.decisions, rollouts.old_log_probs
         assert decisions.reference is not None
         assert old_log_probs is not None
-        assert decisions.rollout_on_host.tolist() == decisions.rollout.tolist()
         values = networks.values(decisions)
         columns = (rollouts.returns, rollouts.advantages, old_log_probs, values, decisions.chosen)
         rows = torch.cat([torch.stack(columns, 1), networks.log_probs(decisions), decisions.reference], 1).detach()

@@ -89,18 +89,14 @@ class Rollouts:
         """
         if count == 1:
             return [self]
-        part = self.decisions.rollout_on_host // rollouts_per_sentence % count
-        return [self._select(np.flatnonzero(part == number)) for number in range(count)]
-
-    def _select(self, numbers: np.ndarray) -> "Rollouts":
-        index = to_device(numbers, self.returns.device)
-        return Rollouts(
-            decisions=self.decisions.select(numbers),
-            returns=self.returns[index],
-            advantages=self.advantages[index],
-            old_log_probs=None if self.old_log_probs is None else self.old_log_probs[index],
-            report=self.report,
-        )
+        part, parts = self.decisions.rollout // rollouts_per_sentence % count, []
+        for number in range(count):
+            chosen = np.flatnonzero(part == number)
+            index = to_device(chosen, self.returns.device)
+            old = None if self.old_log_probs is None else self.old_log_probs[index]
+            decisions = self.decisions.select(chosen)
+            parts.append(Rollouts(decisions, self.returns[index], self.advantages[index], old, self.report))
+        return parts
 
 
 @torch.no_grad()
@@ -112,7 +108,7 @@ def sample_rollouts(
     decisions, outcome = roll_out(model, batch, sampler)
     rewards = step_rewards(reward, outcome, rl.rewards_steps)
     returns = discounted_returns(rewards, rl.gamma)
-    index = decisions.rollout, decisions.step
+    index = to_device(decisions.rollout, model.device), decisions.step
     advantages = returns
     if rl.has_value:
         advantages = advantages.index_put(index, networks.values(decisions).neg(), accumulate=True)

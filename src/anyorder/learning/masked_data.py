@@ -31,12 +31,8 @@ GENERATED = 4096
 class MaskedData(LearningData):
     """Canvases with some positions given, and the correct tokens for the rest.
 
-    Args:
-        model: The model that fills; it is frozen.
-        task: What validations are called.
-        targets: Ids of the finished canvases.
-        masks: (T,) bool for each: which positions to fill, the same ones each time.
-        validation: What to validate on.
+    task: what validations are called. targets: ids of the finished canvases. masks: (T,) bool for each, which positions
+    to fill; the same ones each time.
     """
 
     metric = "accuracy"
@@ -82,9 +78,8 @@ class MaskedData(LearningData):
             return ScoredTexts(name, reward, lambda ids, language: self.spell(ids))
         if not issubclass(reward, Accuracy | ExactMatch | Likelihood):
             known = "accuracy, exact-match and likelihood"
-            raise InputError(
-                f"{name}: is for translations; where masks are filled there are {known}", "reward", RLConfig
-            )
+            found = f"{name}: is for translations; where masks are filled there are {known}"
+            raise InputError(found, "reward", RLConfig)
         return reward()
 
     def fingerprint(self) -> dict[str, object]:
@@ -92,15 +87,7 @@ class MaskedData(LearningData):
 
 
 class PuzzleData(MaskedData):
-    """Puzzles of a task; the validation score is the share of puzzles solved entirely.
-
-    Args:
-        task: Generates the puzzles.
-        model: The model that fills.
-        puzzles: Number of puzzles to learn from.
-        validation: Number of other puzzles to validate on.
-        seed: Seed for the puzzles.
-    """
+    """Generated puzzles of a task, and others to validate on; the score is the share of puzzles solved entirely."""
 
     unit = "puzzles"
 
@@ -125,13 +112,8 @@ class PuzzleData(MaskedData):
 class TextData(MaskedData):
     """Lines of text with some tokens masked at random; the validation score is the share of these filled correctly.
 
-    Args:
-        lines: Plain texts; those with other lengths are left out.
-        model: The model that fills.
-        mask_share: Fraction of tokens to mask; at least two are masked, so that there is a choice.
-        lengths: Minimum and maximum number of tokens.
-        validation: Number of lines to validate on; at most a fifth. They follow those to learn from.
-        seed: Seed for the masks.
+    lines: plain texts. mask_share: see `mask_lines`. lengths: minimum and maximum number of tokens; other lines are
+    left out. validation: number of lines to validate on, at most a fifth; they follow those to learn from.
     """
 
     unit = "lines"

@@ -83,14 +83,8 @@ class LearningData(ABC):
 class OrderObjective(Objective[OrderBatch]):
     """Learn an order for a frozen model.
 
-    Args:
-        data: Canvases for the model, their rewards, and what to validate on.
-        policy: The policy network.
-        rl: Algorithm and reward; all sizes must be set.
-        seed: Seed for the weights and the batches.
-        compile: Whether to compile the computation of the features.
-        init: A learned order to start from, whose kind and size the policy then has; if not given, the policy starts
-            from a heuristic order or from random weights.
+    rl: all sizes must be set. compile: whether to compile the computation of the features. init: a learned order to
+    start from, whose kind and size the policy then has; if not given, it starts from a heuristic order or at random.
     """
 
     reports = ("reward", "edge share", "entropy", "loss", "value loss")

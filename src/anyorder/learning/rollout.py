@@ -51,10 +51,8 @@ class Decisions:
     """T"""
     chosen: Tensor
     """(D,) the position that was filled."""
-    rollout: Tensor
-    """(D,) the index of the rollout."""
-    rollout_on_host: np.ndarray
-    """The same, on the host."""
+    rollout: np.ndarray
+    """(D,) the index of the rollout, on the host."""
     step: Tensor
     """(D,) from 0."""
     opening: Tensor | None
@@ -84,8 +82,7 @@ class Decisions:
             positions=decision * self.width + self.positions[rows] % self.width,
             width=self.width,
             chosen=self.chosen[index],
-            rollout=self.rollout[index],
-            rollout_on_host=self.rollout_on_host[numbers],
+            rollout=self.rollout[numbers],
             step=self.step[index],
             opening=None if self.opening is None else self.opening[index],
             reference=None if self.reference is None else self.reference[index],
@@ -143,17 +140,16 @@ class SamplingOrder(Order):
         was_masked = length_mask(lengths, width) & (steps > 0)  # what was given is never chosen
         position_at = steps.masked_fill(~was_masked, width + 1).argsort(dim=1)
         counts = np.array([len(record.counts) for record in records])
-        rollout_on_host = np.concatenate([np.arange(count) for count in counts])
-        rollout, step = to_device(rollout_on_host, device), to_device(np.repeat(np.arange(len(counts)), counts), device)
+        rollout = np.concatenate([np.arange(count) for count in counts])
+        step = to_device(np.repeat(np.arange(len(counts)), counts), device)
         first_decisions = zip(records, starts_of(counts).tolist(), strict=True)
         return Decisions(
             inputs=PolicyInputs.cat([record.inputs for record in records]),
             segments=Segments.of(np.concatenate([record.counts for record in records]), device),
             positions=torch.cat([record.where + first * width for record, first in first_decisions]),
             width=width,
-            chosen=position_at[rollout, step],
+            chosen=position_at[to_device(rollout, device), step],
             rollout=rollout,
-            rollout_on_host=rollout_on_host,
             step=step,
             opening=cat_present([record.opening for record in records]),
             reference=cat_present([record.reference for record in records]),

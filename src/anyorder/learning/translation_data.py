@@ -22,14 +22,9 @@ from anyorder.training.validation import describe_splits, stored_validations, va
 
 
 class TranslationData(LearningData):
-    """Pairs of one or several stores.
+    """Pairs of one or several stores, prepared with the model's tokenizer. Only stores with a direction are opened.
 
-    Args:
-        data: The text, prepared with the model's tokenizer. Of several stores, only those with one of the directions
-            are opened.
-        model: The model that fills; it is frozen.
-        directions: The directions to learn for, such as `de-en`.
-        rl: Which pairs to learn from and to validate on; all sizes must be set.
+    rl: which pairs to learn from and to validate on; all sizes must be set.
     """
 
     metric = "bleu"

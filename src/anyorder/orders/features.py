@@ -46,20 +46,17 @@ def cat_present(parts: Sequence[Tensor | None]) -> Tensor | None:
 
 
 class PredictionStats(NamedTuple):
-    """Logit statistics at M positions."""
+    """Statistics of the logits, (M,) each; `best`, `second` (best token) and `mask` are log-probabilities."""
 
     best: Tensor
-    """(M,) log-probability of the best token."""
     second: Tensor
-    """(M,) log-probability of the second best."""
     entropy: Tensor
-    """(M,) in nats."""
+    """In nats."""
     mask: Tensor
-    """(M,) log-probability of the mask."""
     token: Tensor
-    """(M,) the best token."""
+    """The best token."""
     log_total: Tensor
-    """(M,) the log of the softmax denominator."""
+    """The log of the softmax denominator."""
 
 
 StatsFunction = Callable[[Tensor, int, Tensor | None, int], PredictionStats]
