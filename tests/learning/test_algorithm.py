@@ -26,7 +26,6 @@ from anyorder.learning.algorithm import (
     step_rewards,
 )
 from anyorder.learning.config import RLConfig
-from anyorder.learning.learn_order import translation_order_objective
 from anyorder.learning.rewards import Outcome, Reward, make_reward
 from anyorder.learning.rollout import OrderBatch, SamplingOrder, edge_fills, roll_out
 from anyorder.models.native.attention import QueryPositions, Segments
@@ -37,6 +36,7 @@ from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.training.batches import Cursor
 from tests.conftest import tiny
+from tests.learning.objectives import translation_order_objective
 
 SOURCE = np.array([20, 31, 42, 17])
 LENGTH = 3

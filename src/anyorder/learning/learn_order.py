@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from anyorder.data.corpus import read_lines
 from anyorder.data.stores import Data, Stores, open_stores
 from anyorder.decoder import Decoder
@@ -15,8 +13,8 @@ from anyorder.decoding.trajectory import INFILL
 from anyorder.errors import InputError, check_number
 from anyorder.files import atomic_folder, check_plain_name, check_writable
 from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
-from anyorder.learning.masked_data import MaskedData, PuzzleData, TextData
-from anyorder.learning.objective import FOLDER, OrderObjective
+from anyorder.learning.masked_data import PuzzleData, TextData
+from anyorder.learning.objective import FOLDER, LearningData, OrderObjective
 from anyorder.learning.rewards import TextReward, register_reward
 from anyorder.learning.translation_data import TranslationData
 from anyorder.models.base import SavedModel
@@ -106,20 +104,21 @@ def learn_order(
     check_number("mask_share", mask_share, above=0, at_most=1)
     _check_options(kind, rl, data=data, text=text, mask_share=mask_share)
     device = begin_run(run, out, resume)
-    rl = _with_reward(rl, reward)
+    if callable(reward):
+        function, reward = reward, getattr(reward, "__name__", type(reward).__name__)
+        register_reward(reward)(function)
+    if reward is not None:
+        rl = replace(rl, reward=reward)
     frozen = _load(model, kind)
     destination = _named_folder(frozen, name)
-    compiles = device.type == "cuda" and run.compile != "no"
+    learning: LearningData
     if kind == "translation":
         stores = open_stores(data or ())
-        directions = _directions(tasks, stores, frozen)
-        objective = translation_order_objective(
-            stores, frozen, directions, policy, rl, run.seed, compiles, device, init
-        )
+        learning = TranslationData(stores, frozen, _directions(tasks, stores, frozen), rl.with_sizes(device))
+        rl = learning.rl
     else:
         rl = rl.with_reward("accuracy").with_sizes(device, SHORT_SENTENCES, SHORT_VALIDATION)
         held_out = 0 if rl.validation_split == "none" else rl.validation_sentences or 0
-        learning: MaskedData
         if kind == "puzzles":
             [puzzle] = tasks
             assert isinstance(puzzle, PuzzleTask)
@@ -128,7 +127,8 @@ def learn_order(
             lines = list(read_lines(Path(text), "replace")) if isinstance(text, str | Path) else text or []
             share, lengths = mask_share or MASK_SHARE, (rl.min_length, rl.max_length)
             learning = TextData(lines, frozen, share, lengths, held_out, run.seed)
-        objective = OrderObjective(learning, policy, rl, run.seed, compiles, init)
+    compiles = device.type == "cuda" and run.compile != "no"
+    objective = OrderObjective(learning, policy, rl, run.seed, compiles, init)
     result = run_training(objective, run, out, resume)
     order = out / FOLDER
     if destination and is_main_process() and order.exists():  # a run that was stopped early may have none
@@ -136,25 +136,6 @@ def learn_order(
             for file in (CONFIG, WEIGHTS):
                 shutil.copyfile(order / file, partial / file)
     return LearnOrderResult(order, result.scores, result.step, result.finished)
-
-
-def translation_order_objective(
-    data: Data,
-    model: TranslationModel,
-    directions: Sequence[str],
-    policy: PolicyConfig,
-    rl: RLConfig,
-    seed: int,
-    compile: bool = False,
-    device: torch.device | None = None,
-    init: str | None = None,
-) -> OrderObjective:
-    """The objective of learning an order for translation; see `TranslationData` and `OrderObjective`.
-
-    Sizes not set in `rl` depend on the training device, which is the model's if not given.
-    """
-    pairs = TranslationData(data, model, directions, rl.with_sizes(device or model.device))
-    return OrderObjective(pairs, policy, pairs.rl, seed, compile, init)
 
 
 def _read_task(task: str | Sequence[str] | Task) -> tuple[Kind, list[Task]]:
@@ -219,13 +200,3 @@ def _named_folder(model: SavedModel, name: str | None) -> Path | None:
     folder = model.path / LEARNED_FOLDER / name
     check_writable(folder)
     return folder
-
-
-def _with_reward(rl: RLConfig, reward: str | TextReward | None) -> RLConfig:
-    """The config with this reward, by name or as a function, if one is given."""
-    if reward is None:
-        return rl
-    if not isinstance(reward, str):
-        function, reward = reward, getattr(reward, "__name__", type(reward).__name__)
-        register_reward(reward)(function)
-    return replace(rl, reward=reward)
