@@ -184,8 +184,6 @@ def _directions(tasks: Sequence[Task], stores: Stores, model: TranslationModel) 
         directions = [one for one in stores.directions if one in model.config.directions]
     if not directions:
         raise InputError("the data has no direction that the model translates")
-    for each in directions:
-        model.config.direction(each)
     return directions
 
 

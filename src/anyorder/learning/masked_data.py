@@ -15,7 +15,7 @@ from anyorder.evaluation.recovery import Recovered
 from anyorder.evaluation.test_set import TestSet
 from anyorder.learning.config import RLConfig
 from anyorder.learning.objective import LearningData
-from anyorder.learning.rewards import HOLE, REWARDS, Accuracy, ExactMatch, Likelihood, Reward, ScoredTexts, check_reward
+from anyorder.learning.rewards import HOLE, REWARDS, Accuracy, ExactMatch, Likelihood, Reward, ScoredTexts
 from anyorder.learning.rollout import OrderBatch
 from anyorder.models.base import Canvas
 from anyorder.models.hf.adapter import TransformersModel
@@ -72,7 +72,6 @@ class MaskedData(LearningData):
         return OrderBatch(DecodeBatch(canvases, keys, copies), references, canvases.lengths)
 
     def reward(self, name: str) -> Reward:
-        check_reward(name)
         reward = REWARDS[name]
         if not isinstance(reward, type):
             return ScoredTexts(name, reward, lambda ids, language: self.spell(ids))
