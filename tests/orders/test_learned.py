@@ -90,7 +90,7 @@ def test_what_the_network_sees() -> None:
         Segments.of(np.array([3, 2])), tokens, hidden, logits, mask_token=MASK,
         allowed=AllowedTokens(np.arange(10) >= FIRST_WORD, torch.device("cpu")),
     )  # fmt: skip
-    inputs = PolicyNetwork(PolicyConfig("features"), 4).inputs(state)
+    inputs = LearnedOrder(PolicyNetwork(PolicyConfig("features"), 4)).inputs(state)
     assert inputs.hidden is hidden
     assert inputs.features is not None
     seen = dict(zip(FEATURES, inputs.features.T, strict=True))

@@ -104,7 +104,7 @@ def learn_order(
     check_number("mask_share", mask_share, above=0, at_most=1)
     _check_options(kind, rl, data=data, text=text, mask_share=mask_share)
     device = begin_run(run, out, resume)
-    if callable(reward):
+    if not isinstance(reward, str | None):
         function, reward = reward, getattr(reward, "__name__", type(reward).__name__)
         register_reward(reward)(function)
     if reward is not None:

@@ -109,7 +109,7 @@ class OrderObjective(Objective[OrderBatch]):
         self._seed = seed
         self.validations = data.validations
         start = None if init is None else self._order_to_start_from(init, policy)
-        self._init = "none" if start is None else start.identity.rpartition("@")[2]  # its weights, not its place
+        self._init = "none" if start is None else start.fingerprint  # its weights, not its place
         torch.manual_seed(seed)
         config = policy if start is None else replace(start.network.config, dropout=policy.dropout)
         network = PolicyNetwork(config, data.model.hidden_size)

@@ -1,6 +1,6 @@
 """The policy network: a small network that scores every masked position (paper, section 3.1).
 
-This module defines its inputs and layers, not how it is learned, saved or found.
+This module defines its settings and layers, not what it sees, or how it is learned, saved or found.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from anyorder.errors import InputError, check_number
 from anyorder.models.native.attention import FullAttention, Segments
 from anyorder.models.native.transformer import Layer, Linear, TransformerConfig
-from anyorder.orders.base import Needs, State
-from anyorder.orders.features import FEATURES, PolicyInputs, StatsFunction, extract_features, prediction_stats
+from anyorder.orders.base import Needs
+from anyorder.orders.features import FEATURES, PolicyInputs
 
 STARTS: dict[str, dict[str, float]] = {
     "none": {},
@@ -98,12 +98,6 @@ class PolicyNetwork(nn.Module):
         if config.uses_features:
             start = STARTS[config.start]
             self.linear = nn.Parameter(torch.tensor([start.get(name, 0.0) * config.init_scale for name in FEATURES]))
-
-    def inputs(self, state: State, stats_function: StatsFunction = prediction_stats) -> PolicyInputs:
-        """The network's inputs for a state."""
-        assert not self.config.uses_hidden or state.hidden is not None
-        hidden = state.hidden if self.config.uses_hidden else None
-        return PolicyInputs(hidden, extract_features(state, stats_function) if self.config.uses_features else None)
 
     def forward(self, inputs: PolicyInputs, segments: Segments, with_dropout: bool = False) -> Tensor:
         """(M,) scores. segments: how many of the positions belong to each sequence."""
