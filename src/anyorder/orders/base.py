@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from anyorder.errors import InputError
 from anyorder.models.base import AllowedTokens, SavedModel
 from anyorder.models.native.attention import Segments
-from anyorder.registry import check_free, from_name, split_names
+from anyorder.registry import from_name, register, split_names
 
 Needs = Literal["nothing", "hidden", "logits", "both"]
 _EVERY_TOKEN = AllowedTokens(np.ones(1, bool), torch.device("cpu"))
@@ -160,9 +160,8 @@ def register_order(name: str, needs: Needs = "nothing") -> Callable[[OrderOrFunc
     """
 
     def add(order: OrderOrFunction) -> OrderOrFunction:
-        check_free("an order", name, ORDERS)
         is_class = isinstance(order, type) and issubclass(order, Order)
-        ORDERS[name] = cast(type[Order], order) if is_class else function_order(order, needs)
+        register("an order", name, ORDERS)(order if is_class else function_order(order, needs))
         return order
 
     return add
