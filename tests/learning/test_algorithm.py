@@ -31,9 +31,8 @@ from anyorder.learning.rollout import OrderBatch, SamplingOrder, edge_fills, rol
 from anyorder.models.native.attention import QueryPositions, Segments
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import make_order
-from anyorder.orders.features import PolicyInputs
 from anyorder.orders.learned import LearnedOrder
-from anyorder.orders.policy import PolicyConfig, PolicyNetwork
+from anyorder.orders.policy import PolicyConfig, PolicyInputs, PolicyNetwork
 from anyorder.training.batches import Cursor
 from tests.conftest import tiny
 from tests.learning.objectives import translation_order_objective

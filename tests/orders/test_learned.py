@@ -16,9 +16,8 @@ from anyorder.models.base import AllowedTokens, Canvas
 from anyorder.models.native.attention import Segments
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import State, make_order
-from anyorder.orders.features import FEATURES, PolicyInputs
 from anyorder.orders.learned import LearnedOrder
-from anyorder.orders.policy import STARTS, PolicyConfig, PolicyNetwork
+from anyorder.orders.policy import FEATURES, STARTS, PolicyConfig, PolicyInputs, PolicyNetwork
 from anyorder.orders.storage import default_order, load_order, save_order
 from tests.conftest import tiny
 

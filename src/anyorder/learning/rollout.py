@@ -21,8 +21,8 @@ from anyorder.learning.rewards import Outcome
 from anyorder.models.base import Model
 from anyorder.models.native.attention import Segments
 from anyorder.orders.base import Order, State
-from anyorder.orders.features import PolicyInputs, cat_present
 from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.policy import PolicyInputs, cat_present
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from torch import Tensor
 from anyorder.errors import InputError
 from anyorder.models.base import SavedModel
 from anyorder.orders.base import Order, State, register_order
-from anyorder.orders.features import PolicyInputs, StatsFunction, extract_features, prediction_stats
-from anyorder.orders.policy import PolicyNetwork
+from anyorder.orders.policy import PolicyInputs, PolicyNetwork, StatsFunction, extract_features, prediction_stats
 from anyorder.orders.storage import DEFAULT, find_order, load_order
 
 

@@ -19,8 +19,7 @@ from anyorder.files import atomic_folder, is_leftover, read_whole, sha256, verif
 from anyorder.files.records import read_record, read_tensors
 from anyorder.models.base import SavedModel
 from anyorder.models.native.storage import BUNDLED
-from anyorder.orders.features import FEATURES
-from anyorder.orders.policy import PolicyConfig, PolicyNetwork
+from anyorder.orders.policy import FEATURES, PolicyConfig, PolicyNetwork
 
 CONFIG, WEIGHTS, FOLDER, DEFAULT = "order.json", "order.safetensors", "learned", "default"
 FORMAT = 1
