@@ -20,12 +20,13 @@ from anyorder.data.packing import pack_sentences
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import SPECIALS, Vocabulary
 from anyorder.decoding.state import DecodeBatch
-from anyorder.learning.actor_critic import ActorCritic
-from anyorder.learning.algorithm import discounted_returns, leave_one_out, step_rewards
+from anyorder.device import to_device
+from anyorder.learning.algorithm import ActorCritic, discounted_returns, leave_one_out, step_rewards
 from anyorder.learning.config import RLConfig
-from anyorder.learning.learn_order import translation_order_objective
+from anyorder.learning.objective import OrderObjective
 from anyorder.learning.rewards import make_reward
 from anyorder.learning.rollout import OrderBatch, SamplingOrder, roll_out
+from anyorder.learning.translation_data import TranslationData
 from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import ModelConfig, TranslationModel
 from anyorder.orders.learned import LearnedOrder
@@ -40,7 +41,8 @@ def on_store(
     cuda = model.device.type == "cuda"
     rl = RLConfig(algorithm=algorithm, sentences=options.rollouts // (8 if algorithm == "rloo" else 1))
     config = PolicyConfig(kind=kind, attention=options.attention)
-    objective = translation_order_objective(store, model, ["de-en"], config, rl, 1, compile=cuda and not options.eager)
+    pairs = TranslationData(store, model, ["de-en"], rl.with_sizes(model.device))
+    objective = OrderObjective(pairs, config, pairs.rl, 1, compile=cuda and not options.eager)
     networks = objective.learner.to(model.device)
     optimizer = torch.optim.AdamW(networks.parameters(), 1e-4)
     batches = objective.batches(Cursor(), 0, 0, 1)
@@ -108,7 +110,7 @@ def at_paper_size(whole_pair: bool, options: argparse.Namespace, device: torch.d
         sampler = SamplingOrder(LearnedOrder(networks.policy), with_opening=False)
         decisions, outcome = roll_out(model, OrderBatch(batch, sentences[1], lengths), sampler)
         returns = discounted_returns(step_rewards(reward, outcome, False), 0.999)
-        advantages = leave_one_out(returns, copies)[decisions.rollout, decisions.step]
+        advantages = leave_one_out(returns, copies)[to_device(decisions.rollout, device), decisions.step]
         middle = now(cuda)
         chosen = networks.log_probs(decisions).gather(1, decisions.chosen[:, None]).squeeze(1)
         (-(advantages * chosen).mean()).backward()

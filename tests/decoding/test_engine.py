@@ -20,7 +20,7 @@ from anyorder.models.base import AllowedTokens, Canvas
 from anyorder.models.native.attention import FullAttention, Segments, SourceIsolated
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, State, make_order
-from anyorder.orders.base import FunctionOrder
+from anyorder.orders.base import function_order
 from tests.conftest import tiny
 
 ORDERS = [
@@ -324,7 +324,7 @@ def test_scores_that_are_not_finite_leave_no_mask(vocabulary: Vocabulary, value:
 
 @pytest.mark.parametrize(("scores", "found"), [([1.0], "list"), (torch.zeros(3), r"shape \(3,\)")])
 def test_what_is_not_a_score(vocabulary: Vocabulary, scores: object, found: str) -> None:
-    order = FunctionOrder(lambda state: scores, "nothing")  # type: ignore[arg-type, return-value]
+    order = function_order(lambda state: scores, "nothing")()  # type: ignore[arg-type, return-value]
     with pytest.raises(InputError, match=f"order '.*': returned {found}, expected scores of shape"):
         decode(tiny(vocabulary), canvases_of([(5, 4)], vocabulary), order, make_schedule("one"))
 

@@ -108,7 +108,7 @@ def test_the_masks_are_those_of_learning(decoder: Decoder) -> None:
     assert [len(data), len(validated)] == [12, 2]
     for number, i in enumerate([0, *range(3, 16)]):
         masked = test_set.examples[i].tokens == MASK
-        expected = data._masked(number) if number < 12 else validated[number - 12].tokens == MASK
+        expected = data._masks[number] if number < 12 else validated[number - 12].tokens == MASK
         assert (masked == expected).all()
     one = mask_positions(9, 0.01, SEED, 0)
     assert one.sum() == 2  # with one mask there would be no order

@@ -13,7 +13,7 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.evaluation.evaluate_orders import evaluate_orders, name_regimes
 from anyorder.orders import Order, make_order
-from anyorder.orders.positional import Uniform
+from anyorder.orders.positional import OuterIn
 from anyorder.report.table_data import evaluation_table
 from tests.conftest import tiny, toy_pairs
 
@@ -31,8 +31,8 @@ def test_names() -> None:
     assert named["margin one gibbs"] == DecodingConfig("margin", "one", "gibbs", "gold", 3)
     assert list(name_regimes(config, ["margin"], ["2", "4"])) == ["margin 2", "margin 4"]
     assert list(name_regimes(config, ["margin", "margin"])) == ["margin"]
-    with pytest.raises(InputError, match="two systems are called 'Uniform': give their orders"):
-        name_regimes(config, [unnamed(Uniform()), unnamed(Uniform())])
+    with pytest.raises(InputError, match="two systems are called 'OuterIn': give their orders"):
+        name_regimes(config, [unnamed(OuterIn()), unnamed(OuterIn())])
     with pytest.raises(InputError, match="orders is empty: name an order"):
         name_regimes(config, [])
     with pytest.raises(InputError, match="unknown schedule 'two'"):

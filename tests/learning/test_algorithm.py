@@ -15,28 +15,27 @@ from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import DecodeBatch
-from anyorder.learning.actor_critic import ActorCritic
 from anyorder.learning.algorithm import (
+    ActorCritic,
     OrderLoss,
     Rollouts,
-    compute_advantages,
     discounted_returns,
     leave_one_out,
     printed_entropy,
+    sample_rollouts,
     step_rewards,
 )
 from anyorder.learning.config import RLConfig
-from anyorder.learning.learn_order import translation_order_objective
 from anyorder.learning.rewards import Outcome, Reward, make_reward
 from anyorder.learning.rollout import OrderBatch, SamplingOrder, edge_fills, roll_out
 from anyorder.models.native.attention import QueryPositions, Segments
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import make_order
-from anyorder.orders.features import PolicyInputs
 from anyorder.orders.learned import LearnedOrder
-from anyorder.orders.policy import PolicyConfig, PolicyNetwork
+from anyorder.orders.policy import PolicyConfig, PolicyInputs, PolicyNetwork
 from anyorder.training.batches import Cursor
 from tests.conftest import tiny
+from tests.learning.objectives import translation_order_objective
 
 SOURCE = np.array([20, 31, 42, 17])
 LENGTH = 3
@@ -63,8 +62,6 @@ REFERENCE = np.array([[33, 8, 57]])
 
 class Distinct(Reward):
     """Every order of the short sentence earns something else."""
-
-    name = "distinct"
 
     def final(self, outcome: Outcome) -> Tensor:
         return ((outcome.steps[:, :LENGTH].float() * torch.tensor([0.1, 0.7, 0.3])) ** 2).sum(1)
@@ -122,8 +119,7 @@ def test_the_estimated_gradient_is_the_exact_one(vocabulary: Vocabulary, algorit
         count = size // copies
         references = np.repeat(REFERENCE, count, 0)
         batch = OrderBatch(sentences(model, count, copies, number), references, np.full(count, LENGTH))
-        decisions, outcome = roll_out(model, batch, sampler)
-        rollouts = compute_advantages(decisions, outcome, networks, Distinct(), rl)
+        rollouts = sample_rollouts(model, batch, sampler, networks, Distinct(), rl)
         estimates.append([g.flatten() for g in torch.autograd.grad(loss(rollouts)[0], parameters)])
         earned.append(float(rollouts.report[0]))
     assert abs(np.mean(earned) - expected) < 4 * np.std(earned) / batches**0.5
@@ -140,25 +136,26 @@ def test_the_estimated_gradient_is_the_exact_one(vocabulary: Vocabulary, algorit
     assert wrong_sign.square().mean() > 25
 
 
-def one_batch(model: TranslationModel, networks: ActorCritic, rl: RLConfig, count: int = 3) -> tuple[OrderLoss, object]:
+def one_batch(
+    model: TranslationModel, networks: ActorCritic, rl: RLConfig, count: int = 3
+) -> tuple[OrderLoss, Rollouts]:
     sampler = SamplingOrder(
         LearnedOrder(networks.policy), rl.has_value, make_order(rl.reference_order) if rl.kl_coef else None
     )
     references = np.repeat(REFERENCE, count, 0)
-    batch = sentences(model, count, rl.rollouts_per_sentence)
-    decisions, outcome = roll_out(model, OrderBatch(batch, references, np.full(count, LENGTH)), sampler)
-    return OrderLoss(networks, rl), compute_advantages(decisions, outcome, networks, Distinct(), rl)
+    batch = OrderBatch(sentences(model, count, rl.rollouts_per_sentence), references, np.full(count, LENGTH))
+    return OrderLoss(networks, rl), sample_rollouts(model, batch, sampler, networks, Distinct(), rl)
 
 
 def test_the_entropy_term_raises_entropy(model: TranslationModel) -> None:
     rl = RLConfig(algorithm="rloo", rollouts=4, entropy_coef=1.0)
     networks = networks_for(model)
     loss, rollouts = one_batch(model, networks, rl)
-    rollouts.advantages.zero_()  # type: ignore[attr-defined]
+    rollouts.advantages.zero_()
     optimizer = torch.optim.SGD(networks.parameters(), 0.05)
     entropies = []
     for _ in range(5):
-        value, report = loss(rollouts)  # type: ignore[arg-type]
+        value, report = loss(rollouts)
         entropies.append(float(report[2]))
         optimizer.zero_grad()
         value.backward()
@@ -181,8 +178,8 @@ def test_the_entropy_term_is_a_choice(vocabulary: Vocabulary) -> None:
     for coef, scale in ((0.0, "mean"), (1.0, "mean"), (1.0, "printed")):
         rl = RLConfig(rollouts=4, entropy_coef=coef, entropy_scale=scale)  # type: ignore[arg-type]
         loss, rollouts = one_batch(model, networks, rl)
-        assert rollouts.decisions.target_lengths.tolist() == [LENGTH] * 24  # type: ignore[attr-defined]
-        terms[coef, scale], report = (value.detach() for value in loss(rollouts))  # type: ignore[arg-type]
+        assert rollouts.decisions.target_lengths.tolist() == [LENGTH] * 24
+        terms[coef, scale], report = (value.detach() for value in loss(rollouts))
     mean, printed = (float(terms[0.0, "mean"] - terms[1.0, scale]) for scale in ("mean", "printed"))
     assert mean == pytest.approx(float(report[2]), abs=1e-6)  # what is reported stays the mean entropy of a step
     assert printed == pytest.approx(mean * 2 / LENGTH**2, abs=1e-6)
@@ -199,21 +196,21 @@ def test_returns_and_advantages_by_hand(model: TranslationModel) -> None:
     rl = RLConfig(algorithm="a2c", gamma=0.5, entropy_coef=0.0, value_coef=1.0)
     networks = networks_for(model, with_value=True)
     loss, rollouts = one_batch(model, networks, rl, count=4)
-    decisions = rollouts.decisions  # type: ignore[attr-defined]
+    decisions = rollouts.decisions
     assert decisions.step.tolist() == [0] * 4 + [1] * 4  # two decisions a rollout: the third is forced
     assert decisions.rollout.tolist() == [0, 1, 2, 3] * 2
     assert decisions.segments.lengths.tolist() == [3] * 4 + [2] * 4
-    earned = rollouts.returns[4:] / 0.5  # type: ignore[attr-defined]
-    assert torch.allclose(rollouts.returns[:4], earned * 0.25)  # type: ignore[attr-defined]
+    earned = rollouts.returns[4:] / 0.5
+    assert torch.allclose(rollouts.returns[:4], earned * 0.25)
     values, log_probs = networks.values(decisions), networks.log_probs(decisions)
     chosen = log_probs[torch.arange(8), decisions.chosen]
-    by_hand = -((rollouts.returns - values.detach()) * chosen).mean() + (values - rollouts.returns).square().mean()  # type: ignore[attr-defined]
-    assert torch.allclose(loss(rollouts)[0], by_hand)  # type: ignore[arg-type]
+    by_hand = -((rollouts.returns - values.detach()) * chosen).mean() + (values - rollouts.returns).square().mean()
+    assert torch.allclose(loss(rollouts)[0], by_hand)
 
     # With two rollouts a sentence, what the value network misjudged in one is taken off the other.
     _, pairs = one_batch(model, networks, replace(rl, rollouts=2), count=2)
-    missed = pairs.returns - networks.values(pairs.decisions)  # type: ignore[attr-defined]
-    assert torch.allclose(pairs.advantages, missed - missed.view(2, 2, 2).flip(2).flatten(), atol=1e-7)  # type: ignore[attr-defined]
+    missed = pairs.returns - networks.values(pairs.decisions)
+    assert torch.allclose(pairs.advantages, missed - missed.view(2, 2, 2).flip(2).flatten(), atol=1e-7)
 
 
 def test_ppo_begins_like_a2c_and_stops_at_the_clip(model: TranslationModel) -> None:
@@ -221,14 +218,14 @@ def test_ppo_begins_like_a2c_and_stops_at_the_clip(model: TranslationModel) -> N
     grads = []
     for algorithm in ("a2c", "ppo"):
         loss, rollouts = one_batch(model, networks, RLConfig(algorithm=algorithm, rollouts=4, entropy_coef=0.01))  # type: ignore[arg-type]
-        grads.append(torch.autograd.grad(loss(rollouts)[0], list(networks.policy.parameters())))  # type: ignore[arg-type]
+        grads.append(torch.autograd.grad(loss(rollouts)[0], list(networks.policy.parameters())))
     for a, b in zip(*grads, strict=True):
         assert torch.allclose(a, b, atol=1e-7)
     loss, rollouts = one_batch(model, networks, RLConfig(algorithm="ppo", rollouts=4, entropy_coef=0.0, value_coef=0.0))
     # Every probability has already moved beyond the clip in the direction that its advantage wants.
-    better = rollouts.advantages > 0  # type: ignore[attr-defined]
-    rollouts.old_log_probs.add_(torch.where(better, -0.5, 0.5))  # type: ignore[attr-defined]
-    still = torch.autograd.grad(loss(rollouts)[0], list(networks.policy.parameters()))  # type: ignore[arg-type]
+    better = rollouts.advantages > 0
+    rollouts.old_log_probs.add_(torch.where(better, -0.5, 0.5))
+    still = torch.autograd.grad(loss(rollouts)[0], list(networks.policy.parameters()))
     assert all((g == 0).all() for g in still)
 
 
@@ -252,7 +249,7 @@ def test_reused_rollouts_have_clipped_ratios(model: TranslationModel, algorithm:
     networks = networks_for(model, with_value=rl.has_value)
     parameters = list(networks.policy.parameters())
     loss, rollouts = one_batch(model, networks, rl, count=6)
-    first, second = rollouts.minibatches(2, 4)  # type: ignore[attr-defined]
+    first, second = rollouts.minibatches(2, 4)
     log_probs = networks.log_probs(first.decisions).gather(1, first.decisions.chosen[:, None]).squeeze(1)
     plain = torch.autograd.grad(-(first.advantages * log_probs).mean(), parameters)
     for found, expected in zip(torch.autograd.grad(loss(first)[0], parameters), plain, strict=True):
@@ -282,16 +279,16 @@ def test_one_update_a_batch_has_no_ratio(model: TranslationModel, algorithm: str
     rl = RLConfig(algorithm=algorithm, rollouts=4, entropy_coef=0.01, clip_range=0.01)  # type: ignore[arg-type]
     networks = networks_for(model, with_value=rl.has_value)
     loss, rollouts = one_batch(model, networks, rl)
-    assert rollouts.old_log_probs is None  # type: ignore[attr-defined]
-    log_probs = networks.log_probs(rollouts.decisions)  # type: ignore[attr-defined]
-    chosen = log_probs.gather(1, rollouts.decisions.chosen[:, None]).squeeze(1)  # type: ignore[attr-defined]
+    assert rollouts.old_log_probs is None
+    log_probs = networks.log_probs(rollouts.decisions)
+    chosen = log_probs.gather(1, rollouts.decisions.chosen[:, None]).squeeze(1)
     entropy = -(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(1).mean()
     value_loss = torch.zeros(())
     if rl.has_value:
-        value_loss = (networks.values(rollouts.decisions) - rollouts.returns).square().mean()  # type: ignore[attr-defined]
-    by_hand = -(rollouts.advantages * chosen).mean() + value_loss - 0.01 * entropy  # type: ignore[attr-defined]
+        value_loss = (networks.values(rollouts.decisions) - rollouts.returns).square().mean()
+    by_hand = -(rollouts.advantages * chosen).mean() + value_loss - 0.01 * entropy
     parameters = list(networks.parameters())
-    for a, b in zip(*(torch.autograd.grad(value, parameters) for value in (loss(rollouts)[0], by_hand)), strict=True):  # type: ignore[arg-type]
+    for a, b in zip(*(torch.autograd.grad(value, parameters) for value in (loss(rollouts)[0], by_hand)), strict=True):
         assert torch.equal(a, b)
 
 
@@ -308,7 +305,7 @@ def test_dropout_is_only_in_the_loss(model: TranslationModel, kind: str) -> None
     def gradient(loss: OrderLoss, seed: int) -> Tensor:
         torch.manual_seed(seed)
         parameters = list(loss.networks.policy.parameters())
-        return torch.cat([part.flatten() for part in torch.autograd.grad(loss(rollouts)[0], parameters)])  # type: ignore[arg-type]
+        return torch.cat([part.flatten() for part in torch.autograd.grad(loss(rollouts)[0], parameters)])
 
     assert torch.equal(gradient(loss, 1), gradient(loss, 1))
     assert not torch.equal(gradient(loss, 1), gradient(loss, 2))
@@ -318,7 +315,7 @@ def test_dropout_is_only_in_the_loss(model: TranslationModel, kind: str) -> None
 def test_dropout_keeps_the_expected_scores(model: TranslationModel) -> None:
     """What is left is scaled up: the mean score over many masks is that without dropout."""
     networks = networks_for(model, "features", dropout=0.4)
-    decisions = one_batch(model, networks, RLConfig())[1].decisions  # type: ignore[attr-defined]
+    decisions = one_batch(model, networks, RLConfig())[1].decisions
     torch.manual_seed(0)
     with torch.no_grad():
         plain = networks.policy(decisions.inputs, decisions.segments)
@@ -338,7 +335,7 @@ def test_divergence_from_the_reference_order(vocabulary: Vocabulary) -> None:
         for kl in (1.0, 0.0):
             rl = RLConfig(rollouts=4, entropy_coef=0.0, kl_coef=kl, reference_order="margin")
             loss, rollouts = one_batch(model, networks, rl)
-            terms.append(float(loss(rollouts)[0].detach()))  # type: ignore[arg-type]
+            terms.append(float(loss(rollouts)[0].detach()))
     assert terms[0] == pytest.approx(terms[1], abs=1e-6)  # the start is the reference
     assert terms[2] > terms[3] + 1e-3
 
@@ -452,8 +449,6 @@ def test_rewards_at_the_end_or_at_each_step(vocabulary: Vocabulary) -> None:
 class RightToLeft(Reward):
     """The share of pairs of positions of which the right one came first: only one order earns everything."""
 
-    name = "right-to-left"
-
     def final(self, outcome: Outcome) -> Tensor:
         places = torch.arange(outcome.steps.shape[1])
         pairs = (places[:, None] < places) & (places < outcome.lengths[:, None, None])
@@ -518,7 +513,6 @@ def test_minibatches_are_the_decisions_of_a_batch_split_up(store: Store, kind: s
         decisions, old_log_probs = rollouts.decisions, rollouts.old_log_probs
         assert decisions.reference is not None
         assert old_log_probs is not None
-        assert decisions.rollout_on_host.tolist() == decisions.rollout.tolist()
         values = networks.values(decisions)
         columns = (rollouts.returns, rollouts.advantages, old_log_probs, values, decisions.chosen)
         rows = torch.cat([torch.stack(columns, 1), networks.log_probs(decisions), decisions.reference], 1).detach()

@@ -16,11 +16,11 @@ from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
 from anyorder.learning.config import RLConfig
-from anyorder.learning.learn_order import translation_order_objective
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders.policy import PolicyConfig
 from anyorder.training.batches import Cursor
 from tests.conftest import tiny
+from tests.learning.objectives import translation_order_objective
 from tests.processes import Fork, run_two, wait_until
 
 

@@ -25,6 +25,7 @@ from anyorder.tasks import make_puzzle
 from anyorder.tasks.masked import mask_positions
 
 RANDOM = np.random.default_rng(1)
+KEYS = np.arange(50)
 RUN = replace(LEARN_ORDER_RUN, learning_rate=3e-3, warmup=5, ema=0.9, validate_every=0, save_every=0, device="cpu")
 LINES = ["1234432121433412", "2143341212344321", "12", "3412123421434321"] * 10
 
@@ -42,8 +43,8 @@ def puzzles(model: TransformersModel) -> PuzzleData:
 def test_puzzles_to_learn_from(model: TransformersModel, puzzles: PuzzleData) -> None:
     assert len(puzzles) == 30
     assert puzzles.tasks == list(puzzles.validations) == ["sudoku-4x4"]
-    examples = puzzles.examples(np.arange(12), RANDOM)
-    tokens = examples.canvases.packed.tokens.reshape(12, 16)
+    examples = puzzles.batch(np.arange(12), KEYS[:12], 1, RANDOM)
+    tokens = examples.sentences.canvases.packed.tokens.reshape(12, 16)
     masked = tokens == model.mask_token
     assert (np.diff(masked.sum(1)) <= 0).all()  # the rollouts want the most masked first
     np.testing.assert_array_equal(tokens[~masked], examples.references[~masked])
@@ -58,7 +59,7 @@ def test_more_puzzles_than_are_generated_come_from_symmetries(
     data = PuzzleData(make_puzzle("sudoku-4x4"), model, puzzles=50, validation=0, seed=1)
     assert len(data) == 50
     assert data.validations == {}
-    assert len(np.unique(data.examples(np.arange(50), RANDOM).references, axis=0)) > 30
+    assert len(np.unique(data.batch(np.arange(50), KEYS, 1, RANDOM).references, axis=0)) > 30
 
 
 def outcome(ids: list[list[int]], references: list[list[int]], steps: list[list[int]]) -> Outcome:
@@ -96,9 +97,10 @@ def test_text_with_masks(model: TransformersModel) -> None:
     data = TextData(LINES, model, 0.25, (3, 16), validation=4, seed=1)
     assert len(data) == 26
     assert data.tasks == [INFILL]
-    tokens = data.examples(np.arange(5), RANDOM).canvases.packed.tokens.reshape(5, 16)
+    tokens = data.batch(np.arange(5), KEYS[:5], 1, RANDOM).sentences.canvases.packed.tokens.reshape(5, 16)
     assert ((tokens == model.mask_token).sum(1) == 4).all()
-    again = TextData(LINES, model, 0.25, (3, 16), validation=4, seed=1).examples(np.arange(5), RANDOM)
+    same = TextData(LINES, model, 0.25, (3, 16), validation=4, seed=1)
+    again = same.batch(np.arange(5), KEYS[:5], 1, RANDOM).sentences
     np.testing.assert_array_equal(tokens, again.canvases.packed.tokens.reshape(5, 16))
     held_out = data.validations[INFILL]._test_set.examples
     fitting = [number for number, line in enumerate(LINES) if 3 <= len(line) <= 16]

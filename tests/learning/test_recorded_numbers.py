@@ -5,10 +5,10 @@ import torch
 
 from anyorder.data.store import Store
 from anyorder.learning.config import RLConfig
-from anyorder.learning.learn_order import translation_order_objective
 from anyorder.orders.policy import PolicyConfig
 from anyorder.training.batches import Cursor
 from tests.conftest import tiny
+from tests.learning.objectives import translation_order_objective
 
 A2C = RLConfig("a2c", sentences=6, max_length=14, entropy_coef=0.01)
 A2C_SEVERAL = RLConfig(

@@ -321,11 +321,6 @@ def test_the_host_never_waits(name: str) -> None:
     assert (steps.shape, steps.dtype, steps.device.type) == (batch.ids.shape, torch.float32, "meta")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_names(name: str) -> None:
-    assert make_reward(name, SMALL).name == name
-
-
 @pytest.mark.parametrize(("name", "near"), [("blue", "bleu"), ("edit", "edit-distance"), ("chrF", "chrf")])
 def test_unknown_names(name: str, near: str) -> None:
     known = "bleu, bleu-add-one, bleu-paper, corpus-bleu, chrf, edit-distance, likelihood, accuracy, exact-match"

@@ -15,7 +15,6 @@ from anyorder.decoding.revision import make_revision
 from anyorder.decoding.sampling import make_sampler
 from anyorder.decoding.schedules import make_schedule
 from anyorder.learning.config import RLConfig
-from anyorder.learning.learn_order import translation_order_objective
 from anyorder.models.base import Canvas
 from anyorder.models.hf.pretrained import load_transformers
 from anyorder.models.native import kernels
@@ -27,6 +26,7 @@ from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.training.batches import Cursor
 from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
 from tests.conftest import tiny
+from tests.learning.objectives import translation_order_objective
 from tests.models.checkpoints import CLASSES, MASK, save
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")

@@ -11,7 +11,7 @@ from anyorder.decoding.schedules import make_schedule
 from anyorder.errors import InputError
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import State
-from anyorder.orders.base import FunctionOrder, Needs
+from anyorder.orders.base import Needs, function_order
 from tests.orders.test_learned import canvases
 
 BOTH = 'needs="hidden" or needs="logits"'
@@ -31,7 +31,7 @@ BOTH = 'needs="hidden" or needs="logits"'
 def test_what_is_read_but_not_declared_is_named(
     function: Callable[[State], Tensor], needs: Needs, message: str, model: TranslationModel
 ) -> None:
-    order = FunctionOrder(function, needs)
+    order = function_order(function, needs)()
     order.name = "mine"
     with pytest.raises(InputError, match="^order 'mine': reads state") as raised:
         decode(model, canvases(model), order, make_schedule("2"))
@@ -43,10 +43,10 @@ def test_other_errors_stay_what_they_are(model: TranslationModel) -> None:
         decode(
             model,
             canvases(model),
-            FunctionOrder(lambda state: state.positions * float(None), "nothing"),
+            function_order(lambda state: state.positions * float(None), "nothing")(),
             make_schedule("one"),
         )  # type: ignore[arg-type]
-    careful = FunctionOrder(
+    careful = function_order(
         lambda state: (state.positions + (state.logits is None)).expand(state.masked.shape), "nothing"
     )
-    decode(model, canvases(model), careful, make_schedule("one"))
+    decode(model, canvases(model), careful(), make_schedule("one"))

@@ -16,9 +16,8 @@ from anyorder.models.base import AllowedTokens, Canvas
 from anyorder.models.native.attention import Segments
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import State, make_order
-from anyorder.orders.features import FEATURES, PolicyInputs
 from anyorder.orders.learned import LearnedOrder
-from anyorder.orders.policy import STARTS, PolicyConfig, PolicyNetwork
+from anyorder.orders.policy import FEATURES, STARTS, PolicyConfig, PolicyInputs, PolicyNetwork
 from anyorder.orders.storage import default_order, load_order, save_order
 from tests.conftest import tiny
 
@@ -90,7 +89,7 @@ def test_what_the_network_sees() -> None:
         Segments.of(np.array([3, 2])), tokens, hidden, logits, mask_token=MASK,
         allowed=AllowedTokens(np.arange(10) >= FIRST_WORD, torch.device("cpu")),
     )  # fmt: skip
-    inputs = PolicyNetwork(PolicyConfig("features"), 4).inputs(state)
+    inputs = LearnedOrder(PolicyNetwork(PolicyConfig("features"), 4)).inputs(state)
     assert inputs.hidden is hidden
     assert inputs.features is not None
     seen = dict(zip(FEATURES, inputs.features.T, strict=True))

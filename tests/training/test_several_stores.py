@@ -18,7 +18,7 @@ from anyorder.decoding.lengths import make_length
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
-from anyorder.learning.learn_order import learn_order, translation_order_objective
+from anyorder.learning.learn_order import learn_order
 from anyorder.models.native.length import LengthTable
 from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import ModelConfig, TranslationModel
@@ -28,6 +28,7 @@ from anyorder.training.config import TextTrainConfig
 from anyorder.training.mlm_objective import MLMConfig, MLMObjective
 from anyorder.training.train import new_model, train_model
 from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
+from tests.learning.objectives import translation_order_objective
 from tests.stores import write_store
 
 SIZE = TransformerConfig(hidden_size=32, num_layers=2, num_heads=2, max_positions=32)

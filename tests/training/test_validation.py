@@ -14,7 +14,6 @@ from anyorder.data.store import Split, Store
 from anyorder.errors import InputError
 from anyorder.evaluation.test_set import TestSet
 from anyorder.learning.config import RLConfig
-from anyorder.learning.learn_order import translation_order_objective
 from anyorder.models.hf.pretrained import load_transformers
 from anyorder.orders import make_order
 from anyorder.orders.policy import PolicyConfig
@@ -22,6 +21,7 @@ from anyorder.tasks import make_puzzle
 from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
 from anyorder.training.validation import Validation, puzzle_validation
 from tests.conftest import tiny
+from tests.learning.objectives import translation_order_objective
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,9 @@ The three algorithms differ in the baseline that is subtracted from G_i, and in 
     ppo   v_i, several epochs on the same rollouts                               (Mansimov et al. 2019)
     rloo  the mean return of the sentence's other rollouts, no value network     (Kool et al. 2019)
 
-What follows is in the order of the computation: `sample_rollouts` (rollout), `step_rewards` (reward),
-`discounted_returns` (return), `leave_one_out` and `compute_advantages` (advantage), `OrderLoss` (entropy, loss, and so
-the gradient). Sampling itself is in `rollout.py`, the networks are in `actor_critic.py`. Knows nothing about texts,
-batches or files.
+What follows is in the order of the computation: `ActorCritic` (networks), `sample_rollouts` (rollout), `step_rewards`
+(reward), `discounted_returns` (return), `leave_one_out` (advantage), `OrderLoss` (entropy, loss, and so the gradient).
+Sampling itself is in `rollout.py`. Knows nothing about texts, batches or files.
 """
 
 from dataclasses import dataclass
@@ -32,11 +31,37 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.device import to_device
-from anyorder.learning.actor_critic import ActorCritic
 from anyorder.learning.config import RLConfig
 from anyorder.learning.rewards import Outcome, Reward
 from anyorder.learning.rollout import Decisions, OrderBatch, SamplingOrder, edge_fills, roll_out
 from anyorder.models.base import Model
+from anyorder.models.native.transformer import Linear
+from anyorder.orders.policy import PolicyNetwork
+
+
+class ActorCritic(nn.Module):
+    """The policy network, and the value network where an algorithm needs one (section 3.1)."""
+
+    def __init__(self, policy: PolicyNetwork, with_value: bool):
+        super().__init__()
+        self.policy = policy
+        size = policy.hidden_size
+        self.value = nn.Sequential(Linear(size, size), nn.LeakyReLU(0.1), Linear(size, 1)) if with_value else None
+
+    def log_probs(self, decisions: Decisions, with_dropout: bool = False) -> Tensor:
+        """log P_pol: (D, T) for every position at every decision; -inf where nothing may be filled."""
+        scores = torch.full((len(decisions.chosen) * decisions.width,), -torch.inf, device=decisions.chosen.device)
+        of_masked = self.policy(decisions.inputs, decisions.segments, with_dropout)
+        scores = scores.index_copy(0, decisions.positions, of_masked)
+        return scores.view(-1, decisions.width).log_softmax(1)
+
+    def values(self, decisions: Decisions) -> Tensor:
+        """v_i: (D,) the return that the value network predicts."""
+        assert self.value is not None
+        assert decisions.opening is not None
+        half = decisions.opening.dtype == torch.bfloat16
+        with torch.autocast(decisions.opening.device.type, torch.bfloat16, enabled=half):
+            return self.value(decisions.opening).squeeze(1).float()
 
 
 @dataclass(frozen=True)
@@ -64,27 +89,39 @@ class Rollouts:
         """
         if count == 1:
             return [self]
-        part = self.decisions.rollout_on_host // rollouts_per_sentence % count
-        return [self._select(np.flatnonzero(part == number)) for number in range(count)]
-
-    def _select(self, numbers: np.ndarray) -> "Rollouts":
-        index = to_device(numbers, self.returns.device)
-        return Rollouts(
-            decisions=self.decisions.select(numbers),
-            returns=self.returns[index],
-            advantages=self.advantages[index],
-            old_log_probs=None if self.old_log_probs is None else self.old_log_probs[index],
-            report=self.report,
-        )
+        part, parts = self.decisions.rollout // rollouts_per_sentence % count, []
+        for number in range(count):
+            chosen = np.flatnonzero(part == number)
+            index = to_device(chosen, self.returns.device)
+            old = None if self.old_log_probs is None else self.old_log_probs[index]
+            decisions = self.decisions.select(chosen)
+            parts.append(Rollouts(decisions, self.returns[index], self.advantages[index], old, self.report))
+        return parts
 
 
+@torch.no_grad()
 def sample_rollouts(
     model: Model, batch: OrderBatch, sampler: SamplingOrder, networks: ActorCritic, reward: Reward, rl: RLConfig
 ) -> Rollouts:
-    """Fill sentences with the frozen model in orders sampled from P_pol, and compare what came of each decision with
-    what was expected. reward: R."""
+    """Fill sentences with the frozen model in orders sampled from P_pol, and compare the return of every decision with
+    its baseline. reward: R."""
     decisions, outcome = roll_out(model, batch, sampler)
-    return compute_advantages(decisions, outcome, networks, reward, rl)
+    rewards = step_rewards(reward, outcome, rl.rewards_steps)
+    returns = discounted_returns(rewards, rl.gamma)
+    index = to_device(decisions.rollout, model.device), decisions.step
+    advantages = returns
+    if rl.has_value:
+        advantages = advantages.index_put(index, networks.values(decisions).neg(), accumulate=True)
+    if rl.rollouts_per_sentence > 1:
+        # For a2c and ppo, too, of the value network's errors G_i - v_i: its error on a sentence's other rollouts is
+        # most likely its error on this one.
+        advantages = leave_one_out(advantages, rl.rollouts_per_sentence)
+    old_log_probs = None
+    if rl.reuses_rollouts:
+        old_log_probs = of_chosen(networks.log_probs(decisions), decisions)
+    edge_share = edge_fills(outcome).sum() / outcome.to_fill.sum()
+    report = torch.stack([rewards.sum(1).mean(), edge_share])
+    return Rollouts(decisions, returns[index], advantages[index], old_log_probs, report)
 
 
 def step_rewards(reward: Reward, outcome: Outcome, each_step: bool) -> Tensor:
@@ -118,27 +155,9 @@ def leave_one_out(returns: Tensor, rollouts: int) -> Tensor:
     return (grouped - others).flatten(0, 1)
 
 
-@torch.no_grad()
-def compute_advantages(
-    decisions: Decisions, outcome: Outcome, networks: ActorCritic, reward: Reward, rl: RLConfig
-) -> Rollouts:
-    """Reward the outcome, and compare the return of every decision with its baseline: A_i."""
-    rewards = step_rewards(reward, outcome, rl.rewards_steps)
-    returns = discounted_returns(rewards, rl.gamma)
-    index = decisions.rollout, decisions.step
-    advantages = returns
-    if rl.has_value:
-        advantages = advantages.index_put(index, networks.values(decisions).neg(), accumulate=True)
-    if rl.rollouts_per_sentence > 1:
-        # For a2c and ppo, too, of the value network's errors G_i - v_i: its error on a sentence's other rollouts is
-        # most likely its error on this one.
-        advantages = leave_one_out(advantages, rl.rollouts_per_sentence)
-    old_log_probs = None
-    if rl.reuses_rollouts:
-        old_log_probs = networks.log_probs(decisions).gather(1, decisions.chosen[:, None]).squeeze(1)
-    edge_share = edge_fills(outcome).sum() / outcome.to_fill.sum()
-    report = torch.stack([rewards.sum(1).mean(), edge_share])
-    return Rollouts(decisions, returns[index], advantages[index], old_log_probs, report)
+def of_chosen(log_probs: Tensor, decisions: Decisions) -> Tensor:
+    """log P_pol(p_i): (D, T) log-probabilities to (D,) those of the positions that were filled."""
+    return log_probs.gather(1, decisions.chosen[:, None]).squeeze(1)
 
 
 def printed_entropy(step_entropy: Tensor, lengths: Tensor) -> Tensor:
@@ -162,7 +181,7 @@ class OrderLoss(nn.Module):
         rl, decisions = self.rl, rollouts.decisions
         # Dropout is only here, and not where rollouts are sampled: an order is decoded without it.
         log_probs = self.networks.log_probs(decisions, with_dropout=self.training)
-        chosen = log_probs.gather(1, decisions.chosen[:, None]).squeeze(1)
+        chosen = of_chosen(log_probs, decisions)
         # 0 log 0 is 0: positions that are not masked have log-probability -inf.
         finite = log_probs.masked_fill(log_probs == -torch.inf, 0.0)
         step_entropy = -(log_probs.exp() * finite).sum(1)

@@ -10,7 +10,6 @@ from anyorder.errors import InputError, check_number
 from anyorder.learning.rewards import check_reward
 from anyorder.training.config import TrainConfig, choose_by_device
 
-AUTO = "auto"
 LEARN_ORDER_RUN = TrainConfig(
     learning_rate=1e-3, warmup=20, weight_decay=0.0, ema=0.98, log_every=10, validate_every=100, save_every=100
 )
@@ -97,12 +96,11 @@ class RLConfig:
         if self.length.partition(":")[0] not in ("gold", "table"):
             raise InputError(f"{self.length}: expected gold or table:N", "length", RLConfig)
         make_length(self.length)
-        if self.reward != AUTO:
+        if self.reward != "auto":
             check_reward(self.reward)
         if self.reward == "corpus-bleu" and self.each_step == "yes":
-            raise InputError(
-                "corpus-bleu: rewards whole sentences only, so each_step cannot be yes", "reward", RLConfig
-            )
+            found = "corpus-bleu: rewards whole sentences only, so each_step cannot be yes"
+            raise InputError(found, "reward", RLConfig)
         if self.algorithm == "rloo" and self.rollouts_per_sentence < 2:
             raise InputError(f"{self.rollouts}: rloo needs at least 2 rollouts", "rollouts", RLConfig)
 
@@ -125,15 +123,12 @@ class RLConfig:
 
     def with_reward(self, reward: str) -> "RLConfig":
         """The same config with this reward if none was chosen."""
-        return replace(self, reward=reward) if self.reward == AUTO else self
+        return replace(self, reward=reward) if self.reward == "auto" else self
 
     def with_sizes(
-        self,
-        device: torch.device,
-        sentences: tuple[int, int] = (256, 8),
-        validation_sentences: tuple[int, int] = (3000, 50),
+        self, device: torch.device, sentences: tuple[int, int] = (256, 8), validation: tuple[int, int] = (3000, 50)
     ) -> "RLConfig":
         """The same config with sizes where none were set: the first one on CUDA, the second on the CPU."""
         batch = choose_by_device(self.sentences, device, *sentences)
-        validated = choose_by_device(self.validation_sentences, device, *validation_sentences)
+        validated = choose_by_device(self.validation_sentences, device, *validation)
         return replace(self, sentences=max(self.num_minibatches, batch), validation_sentences=validated)

@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from anyorder.data.corpus import read_lines
 from anyorder.data.stores import Data, Stores, open_stores
 from anyorder.decoder import Decoder
@@ -15,8 +13,8 @@ from anyorder.decoding.trajectory import INFILL
 from anyorder.errors import InputError, check_number
 from anyorder.files import atomic_folder, check_plain_name, check_writable
 from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
-from anyorder.learning.masked_data import MaskedData, PuzzleData, TextData
-from anyorder.learning.objective import FOLDER, OrderObjective
+from anyorder.learning.masked_data import PuzzleData, TextData
+from anyorder.learning.objective import FOLDER, LearningData, OrderObjective
 from anyorder.learning.rewards import TextReward, register_reward
 from anyorder.learning.translation_data import TranslationData
 from anyorder.models.base import SavedModel
@@ -39,19 +37,15 @@ PUZZLES = 20_000
 SHORT_SENTENCES, SHORT_VALIDATION = (512, 32), (1000, 200)
 """Default number of puzzles or texts per step and per validation, on CUDA and on the CPU: these canvases are short."""
 Kind = Literal["translation", "texts with masks", "puzzles"]
-_TAKES: dict[Kind, tuple[str, ...]] = {
-    "translation": ("data",),
-    "texts with masks": ("text", "mask_share"),
-    "puzzles": (),
-}
-"""What a kind of task is learned from; the first one must be given."""
+_NEEDED: dict[Kind, str] = {"translation": "data", "texts with masks": "text"}
+"""What a kind of task cannot be learned without."""
 _OF_STORES = ("split", "weights", "length", "validation_length")
-_IGNORED: dict[Kind, tuple[str, ...]] = {
-    "translation": (),
-    "texts with masks": _OF_STORES,
-    "puzzles": (*_OF_STORES, "min_length", "max_length"),
+_REFUSED: dict[Kind, tuple[str, ...]] = {
+    "translation": ("text", "mask_share"),
+    "texts with masks": ("data", *_OF_STORES),
+    "puzzles": ("data", "text", "mask_share", *_OF_STORES, "min_length", "max_length"),
 }
-"""Settings of `RLConfig` that a kind of task has no use for."""
+"""Arguments and settings of `RLConfig` that a kind of task has no use for."""
 
 
 @dataclass(frozen=True)
@@ -107,29 +101,34 @@ def learn_order(
     """
     out = Path(out)
     kind, tasks = _read_task(task)
-    _check_options(kind, data, text, mask_share, rl)
+    check_number("mask_share", mask_share, above=0, at_most=1)
+    _check_options(kind, rl, data=data, text=text, mask_share=mask_share)
     device = begin_run(run, out, resume)
-    rl = _with_reward(rl, reward)
+    if not isinstance(reward, str | None):
+        function, reward = reward, getattr(reward, "__name__", type(reward).__name__)
+        register_reward(reward)(function)
+    if reward is not None:
+        rl = replace(rl, reward=reward)
     frozen = _load(model, kind)
     destination = _named_folder(frozen, name)
+    learning: LearningData
     if kind == "translation":
         stores = open_stores(data or ())
-        directions = _directions(tasks, stores, frozen)
-        objective = translation_order_objective(
-            stores, frozen, directions, policy, rl, run.seed, _compiles(run), device, init
-        )
+        learning = TranslationData(stores, frozen, _directions(tasks, stores, frozen), rl.with_sizes(device))
+        rl = learning.rl
     else:
         rl = rl.with_reward("accuracy").with_sizes(device, SHORT_SENTENCES, SHORT_VALIDATION)
         held_out = 0 if rl.validation_split == "none" else rl.validation_sentences or 0
         if kind == "puzzles":
             [puzzle] = tasks
             assert isinstance(puzzle, PuzzleTask)
-            learning: MaskedData = PuzzleData(puzzle, frozen, PUZZLES, held_out, run.seed)
+            learning = PuzzleData(puzzle, frozen, PUZZLES, held_out, run.seed)
         else:
             lines = list(read_lines(Path(text), "replace")) if isinstance(text, str | Path) else text or []
             share, lengths = mask_share or MASK_SHARE, (rl.min_length, rl.max_length)
             learning = TextData(lines, frozen, share, lengths, held_out, run.seed)
-        objective = OrderObjective(learning, policy, rl, run.seed, _compiles(run), init)
+    compiles = device.type == "cuda" and run.compile != "no"
+    objective = OrderObjective(learning, policy, rl, run.seed, compiles, init)
     result = run_training(objective, run, out, resume)
     order = out / FOLDER
     if destination and is_main_process() and order.exists():  # a run that was stopped early may have none
@@ -137,25 +136,6 @@ def learn_order(
             for file in (CONFIG, WEIGHTS):
                 shutil.copyfile(order / file, partial / file)
     return LearnOrderResult(order, result.scores, result.step, result.finished)
-
-
-def translation_order_objective(
-    data: Data,
-    model: TranslationModel,
-    directions: Sequence[str],
-    policy: PolicyConfig,
-    rl: RLConfig,
-    seed: int,
-    compile: bool = False,
-    device: torch.device | None = None,
-    init: str | None = None,
-) -> OrderObjective:
-    """The objective of learning an order for translation; see `TranslationData` and `OrderObjective`.
-
-    Sizes not set in `rl` depend on the training device, which is the model's if not given.
-    """
-    pairs = TranslationData(data, model, directions, rl.with_sizes(device or model.device))
-    return OrderObjective(pairs, policy, pairs.rl, seed, compile, init)
 
 
 def _read_task(task: str | Sequence[str] | Task) -> tuple[Kind, list[Task]]:
@@ -172,23 +152,18 @@ def _read_task(task: str | Sequence[str] | Task) -> tuple[Kind, list[Task]]:
     raise InputError(f"{named}: an order is learned for one or several directions, for infill or for a puzzle", "task")
 
 
-def _check_options(
-    kind: Kind, data: Data | None, text: str | Path | Sequence[str] | None, mask_share: float | None, rl: RLConfig
-) -> None:
-    """Raise an `InputError` for an option that is missing or would be ignored."""
-    check_number("mask_share", mask_share, above=0, at_most=1)
-    for name, given in (("data", data), ("text", text), ("mask_share", mask_share)):
-        if given is not None and name not in _TAKES[kind]:
+def _check_options(kind: Kind, rl: RLConfig, **arguments: object) -> None:
+    """Raise an `InputError` for an argument or a setting that is missing or would be ignored."""
+    for name in _REFUSED[kind]:
+        if arguments.get(name) is not None:
             raise InputError(f"is not for {kind}", name)
-        if given is None and name in _TAKES[kind][:1]:
-            raise InputError(f"is missing: what to learn {kind} from", name)
-    for name in _IGNORED[kind]:
-        if getattr(rl, name) != getattr(RLConfig(), name):
+        if name not in arguments and getattr(rl, name) != getattr(RLConfig(), name):
             raise InputError(f"is not for {kind}", name, RLConfig)
-    if kind != "translation" and rl.validation_split not in (RLConfig().validation_split, "none"):
-        raise InputError(
-            f"{rl.validation_split}: there are no splits, so only auto or none", "validation_split", RLConfig
-        )
+    if kind in _NEEDED and arguments[_NEEDED[kind]] is None:
+        raise InputError(f"is missing: what to learn {kind} from", _NEEDED[kind])
+    if kind != "translation" and rl.validation_split not in ("auto", "none"):
+        found = f"{rl.validation_split}: there are no splits, so only auto or none"
+        raise InputError(found, "validation_split", RLConfig)
 
 
 def _load(model: Any, kind: Kind) -> Any:
@@ -209,8 +184,6 @@ def _directions(tasks: Sequence[Task], stores: Stores, model: TranslationModel) 
         directions = [one for one in stores.directions if one in model.config.directions]
     if not directions:
         raise InputError("the data has no direction that the model translates")
-    for each in directions:
-        model.config.direction(each)
     return directions
 
 
@@ -220,24 +193,8 @@ def _named_folder(model: SavedModel, name: str | None) -> Path | None:
         return None
     check_plain_name(name)
     if model.path is None:
-        raise InputError(
-            f"'{name}': this model was not loaded from a folder, so the order cannot be saved there", "name"
-        )
+        why = "this model was not loaded from a folder, so the order cannot be saved there"
+        raise InputError(f"'{name}': {why}", "name")
     folder = model.path / LEARNED_FOLDER / name
     check_writable(folder)
     return folder
-
-
-def _with_reward(rl: RLConfig, reward: str | TextReward | None) -> RLConfig:
-    """The config with this reward, by name or as a function, if one is given."""
-    if reward is None:
-        return rl
-    if not isinstance(reward, str):
-        function, reward = reward, getattr(reward, "__name__", type(reward).__name__)
-        register_reward(reward)(function)
-    return replace(rl, reward=reward)
-
-
-def _compiles(run: TrainConfig) -> bool:
-    """Whether to compile the computation of the features."""
-    return run.resolve_device().type == "cuda" and run.compile != "no"

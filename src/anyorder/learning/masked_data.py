@@ -4,29 +4,19 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from anyorder.data.random_streams import random_for
 from anyorder.decoder import Decoder
+from anyorder.decoding.state import DecodeBatch
 from anyorder.decoding.trajectory import INFILL
-from anyorder.device import inference_dtype
 from anyorder.errors import InputError
 from anyorder.evaluation.test_set import masked_test_set
 from anyorder.learning.config import RLConfig
-from anyorder.learning.data import Examples, LearningData
-from anyorder.learning.rewards import (
-    HOLE,
-    REWARDS,
-    Accuracy,
-    ExactMatch,
-    Likelihood,
-    Reward,
-    ScoredTexts,
-    check_reward,
-)
+from anyorder.learning.objective import LearningData
+from anyorder.learning.rewards import HOLE, REWARDS, Accuracy, ExactMatch, Likelihood, Reward, ScoredTexts
+from anyorder.learning.rollout import OrderBatch
 from anyorder.models.base import Canvas
 from anyorder.models.hf.adapter import TransformersModel
-from anyorder.tasks import Examples as Puzzles
 from anyorder.tasks import PuzzleTask
 from anyorder.tasks.masked import mask_lines
 from anyorder.tasks.puzzles import EMPTY, CellTokens
@@ -39,21 +29,27 @@ GENERATED = 4096
 class MaskedData(LearningData):
     """Canvases with some positions given, and the correct tokens for the rest.
 
-    Args:
-        model: The model that fills; it is frozen.
-        targets: Ids of the finished canvases.
+    task: what validations are called. targets: ids of the finished canvases. masks: (T,) bool for each, which positions
+    to fill; the same ones each time.
     """
 
     metric = "accuracy"
     model_tasks = (INFILL,)
     model: TransformersModel
 
-    def __init__(self, model: TransformersModel, targets: Sequence[np.ndarray]):
-        self.model, self._targets = model, targets
-
-    @abstractmethod
-    def _masked(self, number: int) -> np.ndarray:
-        """(T,) bool: which positions of a canvas to fill; the same ones each time."""
+    def __init__(
+        self,
+        model: TransformersModel,
+        task: str,
+        targets: Sequence[np.ndarray],
+        masks: Sequence[np.ndarray],
+        validation: Validation | None,
+    ):
+        self.model, self.network = model, model.network
+        self.tasks = [task]
+        self._targets, self._masks = targets, masks
+        self._masked_counts = np.array([int(mask.sum()) for mask in masks])
+        self.validations = {} if validation is None else {task: validation}
 
     @abstractmethod
     def spell(self, ids: np.ndarray) -> str:
@@ -62,68 +58,49 @@ class MaskedData(LearningData):
     def __len__(self) -> int:
         return len(self._targets)
 
-    def _canvases(self, numbers: Sequence[int]) -> list[Canvas]:
-        return [
-            Canvas(np.where(self._masked(number), self.model.mask_token, self._targets[number]), key=number)
-            for number in numbers
-        ]
-
-    def examples(self, numbers: np.ndarray, random: np.random.Generator) -> Examples:
-        masked = np.array([int(self._masked(number).sum()) for number in numbers.tolist()])
-        chosen = numbers[np.argsort(-masked, kind="stable")].tolist()
-        batch = self.model.pack(self._canvases(chosen))
-        references = np.full((len(chosen), int(batch.lengths.max())), self.model.mask_token, np.int64)
+    def batch(self, numbers: np.ndarray, keys: np.ndarray, copies: int, random: np.random.Generator) -> OrderBatch:
+        mask_token = self.model.mask_token
+        chosen = numbers[np.argsort(-self._masked_counts[numbers], kind="stable")].tolist()
+        canvases = self.model.pack(
+            [Canvas(np.where(self._masks[i], mask_token, self._targets[i]), key=i) for i in chosen]
+        )
+        references = np.full((len(chosen), int(canvases.lengths.max())), mask_token, np.int64)
         for row, number in zip(references, chosen, strict=True):
             row[: len(self._targets[number])] = self._targets[number]
-        return Examples(batch, references, batch.lengths)
+        return OrderBatch(DecodeBatch(canvases, keys, copies), references, canvases.lengths)
 
     def reward(self, name: str) -> Reward:
-        check_reward(name)
         reward = REWARDS[name]
         if not isinstance(reward, type):
             return ScoredTexts(name, reward, lambda ids, language: self.spell(ids))
         if not issubclass(reward, Accuracy | ExactMatch | Likelihood):
             known = "accuracy, exact-match and likelihood"
-            raise InputError(
-                f"{name}: is for translations; where masks are filled there are {known}", "reward", RLConfig
-            )
+            found = f"{name}: is for translations; where masks are filled there are {known}"
+            raise InputError(found, "reward", RLConfig)
         return reward()
 
-    def move(self, device: torch.device) -> None:
-        if self.model.device != device:
-            self.model.network.to(device=device, dtype=inference_dtype(device))
-
     def fingerprint(self) -> dict[str, object]:
-        return {
-            "vocabulary": self.model.vocabulary_fingerprint,
-            "task": list(self.tasks),
-            self.unit: len(self),
-        }
+        return {"vocabulary": self.model.vocabulary_fingerprint, "task": list(self.tasks), self.unit: len(self)}
 
 
 class PuzzleData(MaskedData):
-    """Puzzles of a task; the validation score is the share of puzzles solved entirely.
-
-    Args:
-        task: Generates the puzzles.
-        model: The model that fills.
-        puzzles: Number of puzzles to learn from.
-        validation: Number of other puzzles to validate on.
-        seed: Seed for the puzzles.
-    """
+    """Generated puzzles of a task, and others to validate on; the score is the share of puzzles solved entirely."""
 
     unit = "puzzles"
 
     def __init__(self, task: PuzzleTask, model: TransformersModel, puzzles: int, validation: int, seed: int):
         self._cells, self._task = CellTokens(model, task), task
-        learning = _with_choice(_many(task, puzzles, 2 * seed))
-        self._puzzles = learning.puzzles
-        super().__init__(model, list(self._cells.tokens(learning.solutions)))
-        self.tasks = [task.name]
-        self.validations = {task.name: puzzle_validation(task, model, validation, seed)} if validation else {}
-
-    def _masked(self, number: int) -> np.ndarray:
-        return self._puzzles[number] == EMPTY
+        learning = task.generate(min(puzzles, GENERATED), 2 * seed)
+        if puzzles > len(learning):
+            repeated = learning.take(np.arange(puzzles) % len(learning))
+            learning = task.augment(repeated, random_for(2 * seed, "puzzles", 0))
+        empty = learning.puzzles == EMPTY
+        has_choice = empty.sum(1) >= 2
+        if not has_choice.any():
+            raise InputError("makes puzzles with a single empty cell, so there is no order to learn", "task")
+        targets = self._cells.tokens(learning.solutions[has_choice])
+        held_out = puzzle_validation(task, model, validation, seed) if validation else None
+        super().__init__(model, task.name, list(targets), list(empty[has_choice]), held_out)
 
     def spell(self, ids: np.ndarray) -> str:
         return self._task.write(np.where(ids == HOLE, EMPTY, self._cells.answers(np.maximum(ids, 0))))
@@ -132,13 +109,8 @@ class PuzzleData(MaskedData):
 class TextData(MaskedData):
     """Lines of text with some tokens masked at random; the validation score is the share of these filled correctly.
 
-    Args:
-        lines: Plain texts; those with other lengths are left out.
-        model: The model that fills.
-        mask_share: Fraction of tokens to mask; at least two are masked, so that there is a choice.
-        lengths: Minimum and maximum number of tokens.
-        validation: Number of lines to validate on; at most a fifth.
-        seed: Seed for the masks.
+    lines: plain texts. mask_share: see `mask_lines`. lengths: minimum and maximum number of tokens; other lines are
+    left out. validation: number of lines to validate on, at most a fifth; they follow those to learn from.
     """
 
     unit = "lines"
@@ -157,40 +129,25 @@ class TextData(MaskedData):
             raise InputError("is empty", "text")
         masked = mask_lines(model, lines, mask_share, seed)
         chosen = [line for line in masked if line.example.can_fill and shortest <= len(line.ids) <= longest]
-        validation = min(validation, len(chosen) // 5)
-        if len(chosen) - validation < 1:
+        if not chosen:
             counts = [len(line.ids) for line in masked]
             field, limit = ("min_length", lengths[0]) if max(counts) < shortest else ("max_length", lengths[1])
             found = f"no line of the text has {shortest} to {longest} tokens; they have {min(counts)} to {max(counts)}"
             raise InputError(f"{limit}: {found}", field, RLConfig)
-        learning = chosen[: len(chosen) - validation]
-        super().__init__(model, [line.ids for line in learning])
-        self.tasks = [INFILL]
-        self._masks, self._mask_share = [line.masked for line in learning], mask_share
-        held_out = masked_test_set(Decoder(model, INFILL), chosen[len(learning) :], mask_share)
-        self.validations = {INFILL: Validation(held_out)} if validation else {}
-
-    def _masked(self, number: int) -> np.ndarray:
-        return self._masks[number]
+        count = len(chosen) - min(validation, len(chosen) // 5)
+        learning, held_out = chosen[:count], chosen[count:]
+        self._mask_share = mask_share
+        test_set = masked_test_set(Decoder(model, INFILL), held_out, mask_share)
+        super().__init__(
+            model,
+            INFILL,
+            [line.ids for line in learning],
+            [line.masked for line in learning],
+            Validation(test_set) if held_out else None,
+        )
 
     def spell(self, ids: np.ndarray) -> str:
         return self.model.to_text(ids[ids != HOLE], INFILL)
 
     def fingerprint(self) -> dict[str, object]:
         return {**super().fingerprint(), "mask_share": self._mask_share}
-
-
-def _many(task: PuzzleTask, count: int, seed: int) -> Puzzles:
-    """`count` puzzles: generated ones, and symmetric variants of them if more are needed."""
-    generated = task.generate(min(count, GENERATED), seed)
-    if count <= len(generated):
-        return generated
-    return task.augment(generated.take(np.arange(count) % len(generated)), random_for(seed, "puzzles", 0))
-
-
-def _with_choice(puzzles: Puzzles) -> Puzzles:
-    """The puzzles in which the order matters: those with two or more empty cells."""
-    chosen = np.flatnonzero((puzzles.puzzles == EMPTY).sum(1) >= 2)
-    if not len(chosen):
-        raise InputError("makes puzzles with a single empty cell, so there is no order to learn", "task")
-    return puzzles if len(chosen) == len(puzzles) else puzzles.take(chosen)

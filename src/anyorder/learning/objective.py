@@ -1,9 +1,11 @@
 """Learning an order as a training objective: batches, validation and saving. The algorithm is in `algorithm.py`.
 
-Knows nothing about text or languages: canvases, rewards and validation come from a `LearningData`.
+Knows nothing about text or languages: canvases, rewards and validation come from a `LearningData`, which is translation
+pairs (`translation_data.py`), puzzles or texts with masks (`masked_data.py`).
 """
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,36 +16,74 @@ from torch import nn
 
 from anyorder.analysis.order_metrics import edge_share
 from anyorder.data.random_streams import random_for
-from anyorder.decoding.state import DecodeBatch
+from anyorder.device import inference_dtype
 from anyorder.errors import InputError
-from anyorder.learning.actor_critic import ActorCritic
-from anyorder.learning.algorithm import OrderLoss, sample_rollouts
+from anyorder.learning.algorithm import ActorCritic, OrderLoss, sample_rollouts
 from anyorder.learning.config import RLConfig
-from anyorder.learning.data import LearningData
+from anyorder.learning.rewards import Reward
 from anyorder.learning.rollout import OrderBatch, SamplingOrder
 from anyorder.models.base import SavedModel
 from anyorder.orders import Order, make_order, split_orders
-from anyorder.orders.features import prediction_stats
 from anyorder.orders.learned import LearnedOrder
-from anyorder.orders.policy import PolicyConfig, PolicyNetwork
+from anyorder.orders.policy import PolicyConfig, PolicyNetwork, prediction_stats
+from anyorder.orders.storage import save_order
 from anyorder.training.batches import Cursor, iter_batches, shuffled
 from anyorder.training.objective import Objective
+from anyorder.training.validation import Validation
 
 FOLDER = "order"
 """The subfolder of the run folder for the learned order."""
 
 
+class LearningData(ABC):
+    """Canvases for a frozen model, and how well orders fill them."""
+
+    model: SavedModel
+    """The model that fills."""
+    network: nn.Module
+    """Its weights."""
+    tasks: Sequence[str]
+    """What validations are called: directions, `infill`, or the name of a puzzle. One order is learned for all."""
+    model_tasks: Sequence[str]
+    """What orders are bound to: the same, or `infill` for a puzzle."""
+    unit: str
+    """What messages call the canvases."""
+    weights: np.ndarray | None = None
+    """(canvases,) how often each is used per epoch; None if each is used once."""
+    metric: str
+    """The name of the validation's score, such as `bleu`."""
+    validations: Mapping[str, Validation]
+    """By task, if it has data to validate on."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of canvases to learn from."""
+
+    @abstractmethod
+    def batch(self, numbers: np.ndarray, keys: np.ndarray, copies: int, random: np.random.Generator) -> OrderBatch:
+        """These canvases `copies` times, those with the most masked positions first, and their references.
+
+        keys: see `DecodeBatch`. random: for what is drawn anew each time.
+        """
+
+    @abstractmethod
+    def reward(self, name: str) -> Reward:
+        """The reward of that name."""
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, object]:
+        """What must be the same when a run is resumed."""
+
+    def forward_flops(self, tokens: float, last: float, predicted: float) -> float:
+        """Multiply-adds of a forward pass, from the numbers of tokens, those in the last layer, and those predicted."""
+        return 0.0
+
+
 class OrderObjective(Objective[OrderBatch]):
     """Learn an order for a frozen model.
 
-    Args:
-        data: Canvases for the model, their rewards, and what to validate on.
-        policy: The policy network.
-        rl: Algorithm and reward; all sizes must be set.
-        seed: Seed for the weights and the batches.
-        compile: Whether to compile the computation of the features.
-        init: A learned order to start from, whose kind and size the policy then has; if not given, the policy starts
-            from a heuristic order or from random weights.
+    rl: all sizes must be set. compile: whether to compile the computation of the features. init: a learned order to
+    start from, whose kind and size the policy then has; if not given, it starts from a heuristic order or at random.
     """
 
     reports = ("reward", "edge share", "entropy", "loss", "value loss")
@@ -68,7 +108,7 @@ class OrderObjective(Objective[OrderBatch]):
         self._seed = seed
         self.validations = data.validations
         start = None if init is None else self._order_to_start_from(init, policy)
-        self._init = "none" if start is None else start.identity.rpartition("@")[2]  # its weights, not its place
+        self._init = "none" if start is None else start.fingerprint  # its weights, not its place
         torch.manual_seed(seed)
         config = policy if start is None else replace(start.network.config, dropout=policy.dropout)
         network = PolicyNetwork(config, data.model.hidden_size)
@@ -85,15 +125,12 @@ class OrderObjective(Objective[OrderBatch]):
         self._heuristics = [make_order(name) for name in split_orders(heuristics)] if heuristics else []
         smallest_epoch = len(data) if data.weights is None else int(np.floor(data.weights).sum())
         if smallest_epoch < rl.num_minibatches > 1:
-            raise InputError(
-                f"{rl.num_minibatches}: an epoch may have no more than {smallest_epoch} {data.unit}",
-                "num_minibatches",
-                RLConfig,
-            )
+            found = f"{rl.num_minibatches}: an epoch may have no more than {smallest_epoch} {data.unit}"
+            raise InputError(found, "num_minibatches", RLConfig)
 
     def _one_order(self, order: Order, field: str, config: type | None = None) -> Order:
         """The order, bound to the model. It must be the same for all tasks of the data."""
-        bound = self._data.bind(order)
+        bound = [order.bind(self._data.model, task) for task in self._data.model_tasks]
         if len({each.identity for each in bound}) > 1:
             tasks = ", ".join(self._data.tasks)
             raise InputError(f"{order.name}: is not one order for {tasks}", field, config)
@@ -116,16 +153,11 @@ class OrderObjective(Objective[OrderBatch]):
             # A batch of a few leftover sentences would make a step as large as that of a full batch, and far noisier.
             return rows[: max(size, len(rows) // size * size)]
 
-        batches = iter_batches(cursor, epoch_rows, np.ones_like, size, size, self._seed, first, rank, world)
-        for rows, random, behind in batches:
-            yield self._build(rows, random), behind
-
-    def _build(self, rows: np.ndarray, random: np.random.Generator) -> OrderBatch:
         copies = self.rl.rollouts_per_sentence
-        keys = random.integers(-(1 << 63), (1 << 63) - 1, len(rows) * copies)
-        examples = self._data.examples(rows, random)
-        sentences = DecodeBatch(examples.canvases, keys, copies)
-        return OrderBatch(sentences, examples.references, examples.reference_lengths)
+        batches = iter_batches(cursor, epoch_rows, np.ones_like, size, size, self._seed, first, rank, world)
+        for rows, random, after in batches:
+            keys = random.integers(-(1 << 63), (1 << 63) - 1, len(rows) * copies)
+            yield data.batch(rows, keys, copies, random), after
 
     def minibatches(self, batch: OrderBatch, device: torch.device) -> list[dict[str, Any]]:
         """Roll out the sentences of a batch and compute the advantages."""
@@ -134,14 +166,15 @@ class OrderObjective(Objective[OrderBatch]):
         sampler = SamplingOrder(order, rl.has_value, self._reference, networks.policy.config.init_scale)
         self._move(device)
         rollouts = sample_rollouts(self._data.model, batch, sampler, networks, self.reward, rl)
-        return [
-            {"rollouts": minibatch} for minibatch in rollouts.minibatches(rl.num_minibatches, rl.rollouts_per_sentence)
-        ]
+        parts = rollouts.minibatches(rl.num_minibatches, rl.rollouts_per_sentence)
+        return [{"rollouts": part} for part in parts]
 
     def _move(self, device: torch.device) -> None:
+        """Everything to the device; the model in the precision for inference there."""
         if isinstance(self._reference, LearnedOrder):
             self._reference.network.to(device)
-        self._data.move(device)
+        if self._data.model.device != device:
+            self._data.network.to(device=device, dtype=inference_dtype(device))
 
     def cost(self, batch: OrderBatch) -> tuple[int, float]:
         canvases, copies = batch.sentences.canvases, batch.sentences.copies
@@ -179,7 +212,9 @@ class OrderObjective(Objective[OrderBatch]):
 
     def save(self, average: nn.Module, out: Path) -> None:
         assert isinstance(average, ActorCritic)
-        self._data.save(average.policy, out / self.folder, rl=asdict(self.rl), seed=self._seed)
+        data = self._data
+        tasks = list(dict.fromkeys([*data.model_tasks, *data.tasks]))
+        save_order(average.policy, out / self.folder, data.model, tasks, rl=asdict(self.rl), seed=self._seed)
 
     def fingerprint(self) -> dict[str, object]:
         return {

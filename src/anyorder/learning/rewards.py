@@ -13,9 +13,9 @@ Nothing here knows about policies, returns or the loss.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from inspect import signature
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -69,22 +69,14 @@ class Outcome:
 
     def after(self, steps: Tensor) -> "Outcome":
         """The partial sentences after each of these steps, (S,): N * S of them, grouped by sentence."""
-        unfilled = self.steps.unsqueeze(1) > steps.unsqueeze(1)
-        return Outcome(
-            ids=self.ids.unsqueeze(1).masked_fill(unfilled, HOLE).flatten(0, 1),
-            lengths=self.lengths.repeat_interleave(len(steps)),
-            references=self.references.repeat_interleave(len(steps), 0),
-            reference_lengths=self.reference_lengths.repeat_interleave(len(steps)),
-            steps=self.steps.repeat_interleave(len(steps), 0),
-            logprobs=self.logprobs.unsqueeze(1).masked_fill(unfilled, 0).flatten(0, 1),
-            languages=self.languages.repeat_interleave(len(steps)),
-        )
+        unfilled = (self.steps.unsqueeze(1) > steps.unsqueeze(1)).flatten(0, 1)
+        copies = Outcome(*(getattr(self, field.name).repeat_interleave(len(steps), 0) for field in fields(self)))
+        ids, logprobs = copies.ids.masked_fill(unfilled, HOLE), copies.logprobs.masked_fill(unfilled, 0)
+        return replace(copies, ids=ids, logprobs=logprobs)
 
 
 class Reward(ABC):
     """A score of sentences, as tensors."""
-
-    name: ClassVar[str]
 
     @classmethod
     def create(cls, vocabulary: Vocabulary) -> "Reward":
@@ -140,59 +132,44 @@ def make_reward(
 
 
 class ScoredTexts(Reward):
-    """A user's function of texts. It runs on the host, once per batch.
-
-    Args:
-        name: Its name.
-        function: Scores texts.
-        spell: The text of a sentence, from its ids, (length,), and the index of its language. Partial sentences have
-            `HOLE` in their unfilled positions.
-    """
+    """A user's function of texts. It runs on the host, once per batch."""
 
     def __init__(self, name: str, function: TextReward, spell: Callable[[np.ndarray, int], str]):
-        self.name = name  # type: ignore[misc]
-        self._function, self._spell = function, spell
+        """spell: the text of a sentence, from its ids, (length,) with `HOLE` where unfilled, and its language index."""
+        self._name, self._function, self._spell = name, function, spell
 
     def final(self, outcome: Outcome) -> Tensor:
-        languages = outcome.languages.tolist()
-        hypotheses, references = (
-            [self._spell(row[:length], language) for row, length, language in zip(*rows, languages, strict=True)]
-            for rows in (
-                (outcome.ids.cpu().numpy(), outcome.lengths.tolist()),
-                (outcome.references.cpu().numpy(), outcome.reference_lengths.tolist()),
-            )
-        )
-        return score_texts(self.name, self._function, hypotheses, references).to(outcome.ids.device)
+        hypotheses = self._texts(outcome.ids, outcome.lengths, outcome.languages)
+        references = self._texts(outcome.references, outcome.reference_lengths, outcome.languages)
+        scores = self._scores(hypotheses, references)
+        if len(scores) != len(hypotheses):
+            raise self._error(f"gave {len(scores)} scores for {len(hypotheses)} sentences")
+        for hypothesis, score in zip(hypotheses, scores, strict=True):
+            if not math.isfinite(score):
+                raise self._error(f"gave {score} for '{hypothesis}'")
+        return torch.tensor(scores, dtype=torch.float32, device=outcome.ids.device)
 
+    def _texts(self, ids: Tensor, lengths: Tensor, languages: Tensor) -> list[str]:
+        rows = zip(ids.cpu().numpy(), lengths.tolist(), languages.tolist(), strict=True)
+        return [self._spell(row[:length], language) for row, length, language in rows]
 
-def score_texts(name: str, function: TextReward, hypotheses: list[str], references: list[str]) -> Tensor:
-    """(N,) float32 scores of a user's function; an `InputError` if they are not one finite number per text."""
-    scores = _as_numbers(name, _call(name, function, hypotheses, references))
-    if len(scores) != len(hypotheses):
-        raise InputError(f"reward '{name}': gave {len(scores)} scores for {len(hypotheses)} sentences")
-    for hypothesis, score in zip(hypotheses, scores, strict=True):
-        if not math.isfinite(score):
-            raise InputError(f"reward '{name}': gave {score} for '{hypothesis}'")
-    return torch.tensor(scores, dtype=torch.float32)
+    def _scores(self, hypotheses: list[str], references: list[str]) -> list[float]:
+        try:
+            signature(self._function).bind(hypotheses, references)
+        except TypeError as error:
+            raise self._error(f"cannot be called with hypotheses and references ({error})") from None
+        except ValueError:  # a builtin without a signature
+            pass
+        scores = self._function(hypotheses, references)
+        try:
+            return [float(score) for score in scores]
+        except (TypeError, ValueError):
+            found = repr(scores)
+            shown = found if len(found) <= 60 else f"{found[:60]}..."
+            raise self._error(f"returned {shown}, expected a list with a number for each text") from None
 
-
-def _call(name: str, function: TextReward, hypotheses: list[str], references: list[str]) -> object:
-    try:
-        signature(function).bind(hypotheses, references)
-    except TypeError as error:
-        raise InputError(f"reward '{name}': cannot be called with hypotheses and references ({error})") from None
-    except ValueError:  # a builtin without a signature
-        pass
-    return function(hypotheses, references)
-
-
-def _as_numbers(name: str, scores: object) -> list[float]:
-    try:
-        return [float(score) for score in scores]  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        found = repr(scores)
-        shown = found if len(found) <= 60 else f"{found[:60]}..."
-        raise InputError(f"reward '{name}': returned {shown}, expected a list with a number for each text") from None
+    def _error(self, message: str) -> InputError:
+        return InputError(f"reward '{self._name}': {message}")
 
 
 @register_reward("bleu")
@@ -201,8 +178,6 @@ class Bleu(Reward):
 
     The k-th n-gram order without a match counts as 1 / 2^k matches; orders longer than the sentence are left out.
     """
-
-    name = "bleu"
 
     def final(self, outcome: Outcome) -> Tensor:
         matches = ngram_matches(outcome.ids, outcome.lengths, outcome.references, outcome.reference_lengths, 4)
@@ -219,8 +194,6 @@ class AddOneBleu(Reward):
 
     So even a sentence without any match earns a little. The paper's code smooths in this way, but see `PaperBleu`.
     """
-
-    name = "bleu-add-one"
 
     def final(self, outcome: Outcome) -> Tensor:
         matches = ngram_matches(outcome.ids, outcome.lengths, outcome.references, outcome.reference_lengths, 4)
@@ -245,8 +218,6 @@ class PaperBleu(Reward):
     Unlike `bleu-add-one` it is 0 if no subword matches, and an n-gram order that the sentence is too short for counts
     as one n-gram without a match: (0 + 1) / (1 + 1).
     """
-
-    name = "bleu-paper"
 
     def __init__(self, vocabulary: Vocabulary):
         lower = [piece.lower() for piece in vocabulary.pieces(range(len(vocabulary)))]
@@ -278,8 +249,6 @@ class CorpusBleu(Reward):
     means, BLEU * (1 + mean of (m/M - t/T) over the four orders + the sentence's share of the brevity penalty). Its
     mean over the batch is the batch's BLEU. Words are equal if their subwords are.
     """
-
-    name = "corpus-bleu"
 
     def __init__(self, vocabulary: Vocabulary):
         self.ends = torch.tensor([vocabulary.ends_word(i) for i in range(len(vocabulary))])
@@ -317,8 +286,7 @@ class CorpusBleu(Reward):
         starts = torch.cat([torch.zeros_like(before[:, :1]), before[:, :-1] + 1], 1)
         until = torch.cat([torch.zeros_like(prefix[:, :1]), prefix], 1).gather(1, starts)
         hashed = (prefix - until) * inverse[starts]
-        column = (ends.cumsum(1) - 1).masked_fill(~ends, width)
-        return ids.new_zeros(len(ids), width + 1).scatter_(1, column, hashed)[:, :-1], ends.sum(1)
+        return _without_gaps(hashed, ends)
 
 
 _BASE = 6364136223846793005
@@ -334,8 +302,6 @@ def _powers(base: int, count: int, device: torch.device) -> Tensor:
 @register_reward("chrf")
 class ChrF(Reward):
     """Sentence chrF2 of the text that the ids spell, 0 to 1: n-grams of up to six characters, spaces left out."""
-
-    name = "chrf"
 
     def __init__(self, vocabulary: Vocabulary):
         spelled = ["".join(vocabulary.words([i])) for i in range(len(vocabulary))]
@@ -371,17 +337,19 @@ class ChrF(Reward):
     def _spell(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """The characters of every sentence without gaps, arbitrary after the end, (N, C); and their number, (N,)."""
         spread = self.characters[ids].flatten(1)
-        present = spread >= 0
-        column = (present.cumsum(1) - 1).masked_fill(~present, spread.shape[1])  # gaps go into an extra column
-        gapless = spread.new_zeros(len(ids), spread.shape[1] + 1).scatter_(1, column, spread)
-        return gapless[:, :-1], present.sum(1)
+        return _without_gaps(spread, spread >= 0)
+
+
+def _without_gaps(values: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+    """The present values of every row moved to its start, arbitrary after them, (N, L); and their number, (N,)."""
+    width = values.shape[1]
+    column = (present.cumsum(1) - 1).masked_fill(~present, width)  # gaps go into an extra column
+    return values.new_zeros(len(values), width + 1).scatter_(1, column, values)[:, :-1], present.sum(1)
 
 
 @register_reward("edit-distance")
 class EditDistance(Reward):
     """Minus the Levenshtein distance in subwords; each step is worth the edits it saves (Mansimov et al. 2019)."""
-
-    name = "edit-distance"
 
     def final(self, outcome: Outcome) -> Tensor:
         columns = torch.arange(outcome.references.shape[1] + 1, device=outcome.ids.device)
@@ -399,8 +367,6 @@ class EditDistance(Reward):
 class Likelihood(Reward):
     """The geometric mean of the probabilities that the model gave to its own tokens."""
 
-    name = "likelihood"
-
     def final(self, outcome: Outcome) -> Tensor:
         to_fill = outcome.to_fill
         total = outcome.logprobs.float().masked_fill(~to_fill, 0).sum(1)
@@ -411,8 +377,6 @@ class Likelihood(Reward):
 class Accuracy(Reward):
     """The share of filled positions that match the reference; each step earns what it adds to that."""
 
-    name = "accuracy"
-
     def final(self, outcome: Outcome) -> Tensor:
         to_fill = outcome.to_fill
         return (_equal(outcome) & to_fill).sum(1) / to_fill.sum(1).clamp(min=1)
@@ -421,8 +385,6 @@ class Accuracy(Reward):
 @register_reward("exact-match")
 class ExactMatch(Reward):
     """1 if every position holds the reference's token, else 0."""
-
-    name = "exact-match"
 
     def final(self, outcome: Outcome) -> Tensor:
         same_length = outcome.lengths == outcome.reference_lengths

@@ -21,8 +21,8 @@ from anyorder.learning.rewards import Outcome
 from anyorder.models.base import Model
 from anyorder.models.native.attention import Segments
 from anyorder.orders.base import Order, State
-from anyorder.orders.features import PolicyInputs
 from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.policy import PolicyInputs, cat_present
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,8 @@ class Decisions:
     """T"""
     chosen: Tensor
     """(D,) the position that was filled."""
-    rollout: Tensor
-    """(D,) the index of the rollout."""
-    rollout_on_host: np.ndarray
-    """The same, on the host."""
+    rollout: np.ndarray
+    """(D,) the index of the rollout, on the host."""
     step: Tensor
     """(D,) from 0."""
     opening: Tensor | None
@@ -84,8 +82,7 @@ class Decisions:
             positions=decision * self.width + self.positions[rows] % self.width,
             width=self.width,
             chosen=self.chosen[index],
-            rollout=self.rollout[index],
-            rollout_on_host=self.rollout_on_host[numbers],
+            rollout=self.rollout[numbers],
             step=self.step[index],
             opening=None if self.opening is None else self.opening[index],
             reference=None if self.reference is None else self.reference[index],
@@ -139,29 +136,23 @@ class SamplingOrder(Order):
 
     def decisions(self, steps: Tensor, lengths: Tensor) -> Decisions:
         """All decisions. steps: (N, T) the step at which decoding with this order filled each position."""
-        width = steps.shape[1]
+        records, (_, width), device = self._records, steps.shape, steps.device
         was_masked = length_mask(lengths, width) & (steps > 0)  # what was given is never chosen
         position_at = steps.masked_fill(~was_masked, width + 1).argsort(dim=1)
-        counts = np.array([len(record.counts) for record in self._records])
-        openings = [record.opening for record in self._records if record.opening is not None]
-        references = [record.reference for record in self._records if record.reference is not None]
-        step = np.repeat(np.arange(len(counts)), counts)
+        counts = np.array([len(record.counts) for record in records])
         rollout = np.concatenate([np.arange(count) for count in counts])
-        step_tensor, rollout_tensor = to_device(step, steps.device), to_device(rollout, steps.device)
-        starts = starts_of(counts).tolist()
+        step = to_device(np.repeat(np.arange(len(counts)), counts), device)
+        first_decisions = zip(records, starts_of(counts).tolist(), strict=True)
         return Decisions(
-            inputs=PolicyInputs.cat([record.inputs for record in self._records]),
-            segments=Segments.of(np.concatenate([record.counts for record in self._records]), steps.device),
-            positions=torch.cat(
-                [record.where + start * width for record, start in zip(self._records, starts, strict=True)]
-            ),
+            inputs=PolicyInputs.cat([record.inputs for record in records]),
+            segments=Segments.of(np.concatenate([record.counts for record in records]), device),
+            positions=torch.cat([record.where + first * width for record, first in first_decisions]),
             width=width,
-            chosen=position_at[rollout_tensor, step_tensor],
-            rollout=rollout_tensor,
-            rollout_on_host=rollout,
-            step=step_tensor,
-            opening=torch.cat(openings) if openings else None,
-            reference=torch.cat(references) if references else None,
+            chosen=position_at[to_device(rollout, device), step],
+            rollout=rollout,
+            step=step,
+            opening=cat_present([record.opening for record in records]),
+            reference=cat_present([record.reference for record in records]),
         )
 
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from anyorder.errors import InputError
 from anyorder.models.base import AllowedTokens, SavedModel
 from anyorder.models.native.attention import Segments
-from anyorder.registry import check_free, from_name, split_names
+from anyorder.registry import from_name, register, split_names
 
 Needs = Literal["nothing", "hidden", "logits", "both"]
 _EVERY_TOKEN = AllowedTokens(np.ones(1, bool), torch.device("cpu"))
@@ -142,17 +142,6 @@ class Order(ABC):
             raise
 
 
-class FunctionOrder(Order):
-    """A plain function of the state as an order."""
-
-    def __init__(self, function: Callable[[State], Tensor], needs: Needs):
-        self._function = function
-        self.needs = needs
-
-    def scores(self, state: State) -> Tensor:
-        return self._function(state)
-
-
 ORDERS: dict[str, type[Order]] = {}
 """Orders by name."""
 
@@ -171,22 +160,23 @@ def register_order(name: str, needs: Needs = "nothing") -> Callable[[OrderOrFunc
     """
 
     def add(order: OrderOrFunction) -> OrderOrFunction:
-        check_free("an order", name, ORDERS)
         is_class = isinstance(order, type) and issubclass(order, Order)
-        ORDERS[name] = cast(type[Order], order) if is_class else _class_of(order, needs)
+        register("an order", name, ORDERS)(order if is_class else function_order(order, needs))
         return order
 
     return add
 
 
-def _class_of(function: Callable[[State], Tensor], needs: Needs) -> type[Order]:
-    class Registered(FunctionOrder):
-        def __init__(self) -> None:
-            super().__init__(function, needs)
+def function_order(function: Callable[[State], Tensor], needs: Needs) -> type[Order]:
+    """A plain function of the state as a class of orders."""
 
-    Registered.__doc__, Registered.__module__ = function.__doc__, function.__module__
-    Registered.needs = needs
-    return Registered
+    class FunctionOrder(Order):
+        def scores(self, state: State) -> Tensor:
+            return function(state)
+
+    FunctionOrder.needs = needs
+    FunctionOrder.__doc__, FunctionOrder.__module__ = function.__doc__, function.__module__
+    return FunctionOrder
 
 
 def make_order(name: str | Order) -> Order:

@@ -10,8 +10,7 @@ from torch import Tensor
 from anyorder.errors import InputError
 from anyorder.models.base import SavedModel
 from anyorder.orders.base import Order, State, register_order
-from anyorder.orders.features import PolicyInputs, StatsFunction, prediction_stats
-from anyorder.orders.policy import PolicyNetwork
+from anyorder.orders.policy import PolicyInputs, PolicyNetwork, StatsFunction, extract_features, prediction_stats
 from anyorder.orders.storage import DEFAULT, find_order, load_order
 
 
@@ -22,21 +21,25 @@ class LearnedOrder(Order):
         self,
         network: PolicyNetwork,
         name: str = "learned",
-        identity: str = "",
+        fingerprint: str = "",
         stats_function: StatsFunction = prediction_stats,
     ):
         self.network = network
         self.name = name
         self.needs = network.config.needs
-        self._identity = identity or name
+        self.fingerprint = fingerprint
+        """Of the weights, if they come from a file."""
         self._stats_function = stats_function
 
     @property
     def identity(self) -> str:
-        return self._identity
+        return f"{self.name}@{self.fingerprint}" if self.fingerprint else self.name
 
     def inputs(self, state: State) -> PolicyInputs:
-        return self.network.inputs(state, self._stats_function)
+        """What the network sees of a state."""
+        config = self.network.config
+        features = extract_features(state, self._stats_function) if config.uses_features else None
+        return PolicyInputs(state.hidden if config.uses_hidden else None, features)
 
     def scores(self, state: State) -> Tensor:
         assert state.segments is not None
@@ -63,8 +66,7 @@ class UnboundLearnedOrder(Order):
             network, record = load_order(find_order(self.place, model, task))
             if mismatch := record.mismatch(model, task):
                 raise InputError(f"order '{self.name}': {mismatch}")
-            identity = f"{self.name}@{record.fingerprint}"
-            known = model, LearnedOrder(network.to(model.device).eval(), self.name, identity)
+            known = model, LearnedOrder(network.to(model.device).eval(), self.name, record.fingerprint)
             self._bound[task] = known
         return known[1]
 

@@ -9,19 +9,15 @@ from anyorder.registry import check_count
 
 
 @register_order("left-to-right")
-class LeftToRight(Order):
+def left_to_right(state: State) -> Tensor:
     """First position first."""
-
-    def scores(self, state: State) -> Tensor:
-        return -state.positions.float().expand(state.masked.shape)
+    return -state.positions.float().expand(state.masked.shape)
 
 
 @register_order("right-to-left")
-class RightToLeft(Order):
+def right_to_left(state: State) -> Tensor:
     """Last position first."""
-
-    def scores(self, state: State) -> Tensor:
-        return state.positions.float().expand(state.masked.shape)
+    return state.positions.float().expand(state.masked.shape)
 
 
 @register_order("outer-in")
@@ -46,11 +42,9 @@ class OuterIn(Order):
 
 
 @register_order("uniform")
-class Uniform(Order):
+def uniform(state: State) -> Tensor:
     """A uniformly random order; the same sentence, length and seed always give the same order."""
-
-    def scores(self, state: State) -> Tensor:
-        return hash_uniform(state.keys, state.positions)
+    return hash_uniform(state.keys, state.positions)
 
 
 @register_order("dilated")

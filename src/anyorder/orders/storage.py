@@ -19,8 +19,7 @@ from anyorder.files import atomic_folder, is_leftover, read_whole, sha256, verif
 from anyorder.files.records import read_record, read_tensors
 from anyorder.models.base import SavedModel
 from anyorder.models.native.storage import BUNDLED
-from anyorder.orders.features import FEATURES
-from anyorder.orders.policy import PolicyConfig, PolicyNetwork
+from anyorder.orders.policy import FEATURES, PolicyConfig, PolicyNetwork
 
 CONFIG, WEIGHTS, FOLDER, DEFAULT = "order.json", "order.safetensors", "learned", "default"
 FORMAT = 1
@@ -30,9 +29,8 @@ def save_order(
     network: PolicyNetwork, folder: Path, model: SavedModel, directions: Sequence[str], **record: Any
 ) -> None:
     """Save an order; an existing one in the folder is replaced as a whole. `record`: how it was learned."""
-    weights = to_bytes(
-        {name: value.detach().float().cpu().contiguous() for name, value in network.state_dict().items()}
-    )
+    values = {name: value.detach().float().cpu().contiguous() for name, value in network.state_dict().items()}
+    weights = to_bytes(values)
     config = {
         "format": FORMAT,
         "policy": asdict(network.config),
@@ -78,15 +76,11 @@ def load_order(folder: Path) -> tuple[PolicyNetwork, OrderRecord]:
     return read_whole(folder, _load)
 
 
-def read_order_record(folder: Path) -> OrderRecord:
-    """The metadata of the order in a folder."""
-    return read_whole(folder, _read_record)
-
-
 def _read_record(folder: Path) -> OrderRecord:
     record = read_record(folder / CONFIG)
-    if record.integer("format", default=0) != FORMAT:
-        raise InputError(f"{folder / CONFIG}: format {record.integer('format', default=0)}, expected {FORMAT}")
+    found = record.integer("format", default=0)
+    if found != FORMAT:
+        raise InputError(f"{folder / CONFIG}: format {found}, expected {FORMAT}")
     if record.texts("features") not in ([], list(FEATURES)):
         raise InputError(f"{folder / CONFIG}: was learned with other features; learn it again")
     verify(folder, CONFIG)
@@ -147,4 +141,4 @@ def default_order(model: SavedModel, task: str) -> str:
         folder = find_order(DEFAULT, model, task)
     except InputError:
         return "margin"
-    return "margin" if read_order_record(folder).mismatch(model, task) else "learned"
+    return "margin" if read_whole(folder, _read_record).mismatch(model, task) else "learned"
