@@ -45,9 +45,6 @@ class EverythingAnew(Context):
             found.append(torch.cat([states[:1], states[:-1]]) if self._is_shifted else states)
         return torch.cat(found)[at.rows]
 
-    def repeat(self, copies: int) -> "EverythingAnew":
-        return EverythingAnew(self._plain, np.repeat(self._sizes, copies), self._is_shifted)
-
     def keep_first(self, count: int) -> None:
         self._sizes = self._sizes[:count]
 
@@ -202,8 +199,8 @@ def test_what_is_kept_is_kept_for_copies_and_selections(model: TransformersModel
         context = model.context(batch)
         ask(context, [0, 1, 2])
         others = {
-            "repeat": (context.repeat(2), [0, 0, 1, 1, 2, 2]),
-            "select": (context.select(np.array([2, 0])), [2, 0]),
+            "copies": (context.select(np.repeat(np.arange(3), 2)), [0, 0, 1, 1, 2, 2]),
+            "selection": (context.select(np.array([2, 0])), [2, 0]),
         }
         context.keep_first(2)
         others["keep_first"] = (context, [0, 1])

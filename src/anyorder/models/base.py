@@ -69,16 +69,12 @@ class Context(ABC):
         """The last hidden states at some positions: (queries, hidden_size). tokens: (packed tokens,)"""
 
     @abstractmethod
-    def repeat(self, copies: int) -> "Context":
-        """Each canvas `copies` times, its copies adjacent; cached values are copied, not recomputed."""
-
-    @abstractmethod
     def keep_first(self, count: int) -> None:
         """Drop all but the first `count` canvases, in place. Nothing moves."""
 
     @abstractmethod
     def select(self, canvases: np.ndarray) -> "Context":
-        """Only these canvases, by index."""
+        """These canvases, by index; indices may repeat. Cached values are copied, not recomputed."""
 
 
 class Model(Protocol):

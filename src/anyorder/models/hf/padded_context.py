@@ -61,9 +61,6 @@ class PaddedContext(Context):
             outputs.append(states.flatten(0, 1))
         return torch.cat(outputs)[self._row_of[at.rows]]
 
-    def repeat(self, copies: int) -> "PaddedContext":
-        return PaddedContext(self._model, np.repeat(self._sizes, copies))
-
     def keep_first(self, count: int) -> None:
         self._plan(self._sizes[:count])
 

@@ -11,17 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.data.packing import PackedBatch, ranges
+from anyorder.data.packing import PackedBatch, ranges, starts_of
 from anyorder.device import to_device
 from anyorder.models.base import Context
-from anyorder.models.native.attention import (
-    Cache,
-    CachedSource,
-    FullAttention,
-    Prefill,
-    QueryPositions,
-    Segments,
-)
+from anyorder.models.native.attention import CachedSource, FullAttention, Prefill, QueryPositions, Segments, store
 
 if TYPE_CHECKING:
     from anyorder.models.native.translation_model import TranslationModel
@@ -35,9 +28,7 @@ class PairContext(Context):
         self._device = model.device
         self._sources, self._targets = sources, targets
         self._pair_sizes = sources.sizes + targets.sizes
-        self._pair_ends = np.cumsum(self._pair_sizes)
-        self._target_ends = np.cumsum(targets.sizes)
-        self._pair_starts = self._pair_ends - self._pair_sizes
+        self._pair_starts = starts_of(self._pair_sizes)
         self._source_rows = self._send(ranges(self._pair_starts, sources.sizes))
         self._target_rows = self._send(ranges(self._pair_starts + sources.sizes, targets.sizes))
         self._positions = self._send(targets.positions)
@@ -48,7 +39,7 @@ class PairContext(Context):
     def keep_first(self, count: int) -> None:
         self._target_segments = self._target_segments.first(count)
         self._pair_segments = self._pair_segments.first(count)
-        tokens = int(self._target_ends[count - 1])
+        tokens = int(self._targets.sizes[:count].sum())
         self._target_rows = self._target_rows[:tokens]
         self._positions = self._positions[:tokens]
         self._languages = self._languages[:tokens]
@@ -58,51 +49,43 @@ class PairContext(Context):
 
 
 class CachedSourceContext(PairContext):
-    """Keys and values of the source are computed once; each call runs only the target."""
+    """Keys and values of the source are computed once; each call runs only the target.
 
-    def __init__(self, model: "TranslationModel", sources: PackedBatch, targets: PackedBatch, prefill: bool = True):
+    cache: per layer (tokens of all pairs, 2, heads, size), keys and values; computed here if not given.
+    """
+
+    def __init__(
+        self,
+        model: "TranslationModel",
+        sources: PackedBatch,
+        targets: PackedBatch,
+        cache: list[Tensor] | None = None,
+    ):
         super().__init__(model, sources, targets)
-        self._cache = self._empty_cache()
-        if prefill:
-            self._prefill()
+        self._cache = self._prefill() if cache is None else cache
 
-    def _prefill(self) -> None:
-        model, cache, sources = self._model, self._cache, self._sources
+    def _prefill(self) -> list[Tensor]:
+        model, sources, config = self._model, self._sources, self._model.config.transformer
+        size = (int(self._pair_sizes.sum()), 2, config.num_heads, config.hidden_size // config.num_heads)
+        dtype = model.output_bias.dtype
+        cache = [torch.empty(size, dtype=dtype, device=self._device) for _ in range(config.num_layers)]
         below = model.transformer.below_last(
             self._send(sources.tokens),
             self._send(sources.positions),
             self._send(sources.languages),
             Prefill(Segments.of(sources.sizes, self._device), self._source_rows, cache),
         )
-        last = model.config.transformer.num_layers - 1
-        cache.store(last, self._source_rows, model.transformer.layers[last].keys_values(below))  # type: ignore[operator]
-
-    def _empty_cache(self) -> Cache:
-        config = self._model.config.transformer
-        size = (int(self._pair_ends[-1]), 2, config.num_heads, config.hidden_size // config.num_heads)
-        dtype = self._model.output_bias.dtype
-        return Cache([torch.empty(size, dtype=dtype, device=self._device) for _ in range(config.num_layers)])
+        store(cache[-1], self._source_rows, model.transformer.layers[-1].keys_values(below))  # type: ignore[operator]
+        return cache
 
     def hidden(self, tokens: Tensor, at: QueryPositions) -> Tensor:
         pattern = CachedSource(self._target_segments, self._pair_segments, self._target_rows, self._cache)
         return self._model.transformer(tokens, self._positions, self._languages, pattern, at).last
 
-    def repeat(self, copies: int) -> "CachedSourceContext":
-        sources, targets = self._sources, self._targets
-        sizes = np.repeat(sources.sizes, copies)
-        rows = self._source_rows[self._send(ranges(np.repeat(sources.starts, copies), sizes))]
-        again = CachedSourceContext(self._model, sources.repeat(copies), targets.repeat(copies), prefill=False)
-        for layer, keys_values in enumerate(self._cache.layers):
-            again._cache.store(layer, again._source_rows, keys_values[rows])
-        return again
-
     def select(self, canvases: np.ndarray) -> "CachedSourceContext":
         rows = self._send(ranges(self._pair_starts[canvases], self._pair_sizes[canvases]))
-        chosen = CachedSourceContext(
-            self._model, self._sources.take(canvases), self._targets.take(canvases), prefill=False
-        )
-        chosen._cache = Cache([keys_values[rows] for keys_values in self._cache.layers])
-        return chosen
+        cache = [keys_values[rows] for keys_values in self._cache]
+        return CachedSourceContext(self._model, self._sources.take(canvases), self._targets.take(canvases), cache)
 
 
 class FullPairContext(PairContext):
@@ -110,7 +93,7 @@ class FullPairContext(PairContext):
 
     def __init__(self, model: "TranslationModel", sources: PackedBatch, targets: PackedBatch):
         super().__init__(model, sources, targets)
-        count = int(self._pair_ends[-1])
+        count = int(self._pair_sizes.sum())
         self._pair_tokens = torch.zeros(count, dtype=torch.int64, device=self._device)
         self._pair_positions = torch.zeros_like(self._pair_tokens)
         self._pair_languages = torch.zeros_like(self._pair_tokens)
@@ -128,15 +111,12 @@ class FullPairContext(PairContext):
             self._pair_tokens, self._pair_positions, self._pair_languages, pattern, in_pairs
         ).last
 
-    def repeat(self, copies: int) -> "FullPairContext":
-        return FullPairContext(self._model, self._sources.repeat(copies), self._targets.repeat(copies))
-
     def select(self, canvases: np.ndarray) -> "FullPairContext":
         return FullPairContext(self._model, self._sources.take(canvases), self._targets.take(canvases))
 
     def keep_first(self, count: int) -> None:
         super().keep_first(count)
-        tokens = int(self._pair_ends[count - 1])
+        tokens = int(self._pair_sizes[:count].sum())
         self._pair_tokens = self._pair_tokens[:tokens]
         self._pair_positions = self._pair_positions[:tokens]
         self._pair_languages = self._pair_languages[:tokens]
