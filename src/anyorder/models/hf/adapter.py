@@ -17,10 +17,9 @@ from torch import Tensor
 from anyorder.data.packing import PackedBatch, ranges
 from anyorder.errors import InputError
 from anyorder.models.base import Canvas, CanvasBatch
-from anyorder.models.hf.block_cache import BlockCausalContext
+from anyorder.models.hf.contexts import ROUND_CPU, BlockCausalContext, PaddedContext
 from anyorder.models.hf.families import END_TOKENS, Family
 from anyorder.models.hf.fixed_summation import sum_in_fixed_order
-from anyorder.models.hf.padded_context import ROUND_CPU, PaddedContext
 
 MASK = "[MASK]"
 """Marks a mask in texts, whatever the model's own mask token is."""

@@ -16,7 +16,7 @@ from anyorder.decoding.revision import make_revision
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import Hypothesis
 from anyorder.models.base import Canvas, CanvasBatch, Context
-from anyorder.models.hf import block_cache
+from anyorder.models.hf import contexts
 from anyorder.models.hf.adapter import TransformersModel
 from anyorder.models.hf.families import FAMILIES
 from anyorder.models.native.attention import QueryPositions, Segments
@@ -141,7 +141,7 @@ def test_beam_search_equals_running_everything(model: TransformersModel, plain: 
 def test_sequences_in_groups_as_on_cuda(
     plain: TransformersModel, schedule: str, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_cache, "_runs_in_tiles", lambda device: False)
+    monkeypatch.setattr(contexts, "_runs_in_tiles", lambda device: False)
     model = make(TransformersModel)
     found, expected = (
         decode(one, canvases(), make_order("margin"), make_schedule(schedule), make_revision(revision))

@@ -1,15 +1,7 @@
-"""Block-causal models: what is computed for a block is cached as long as it is valid.
+"""Contexts of Transformers models: sequences that run in full, or in blocks whose results are cached.
 
-A position sees its own block and the blocks before it. So the keys, values and outputs of a block depend only on the
-tokens up to its end, and they stay valid until one of these tokens changes. Each call to `hidden` runs the blocks from
-the first with a changed token to the last that is needed. This is correct for every order, schedule and revision. It is
-fast if blocks are filled from left to right: then each step runs only the block that is being filled.
-
-Nothing here depends on the order or the schedule: changes are detected by comparing tokens. The host waits for the
-device once per call, to learn which part of each sequence must run.
-
-On the CPU, sequences run in tiles that are always at the same positions and see the same number of keys. So a result is
-the same, bit for bit, whether the blocks before it were cached or recomputed.
+On the CPU a sequence's result does not depend on its batch: its padded length and whether it has a mask depend on the
+sequence alone.
 """
 
 from math import lcm
@@ -19,21 +11,92 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.data.packing import ranges, round_up, same_shapes, starts_of
+from anyorder.data.packing import padded_rows, ranges, round_up, same_shapes, starts_of
 from anyorder.device import to_device
 from anyorder.models.base import Context
-from anyorder.models.hf.padded_context import ROUND_CPU, ROUND_CUDA, predicted_by
 from anyorder.models.native.attention import QueryPositions, store
 
 if TYPE_CHECKING:
     from anyorder.models.hf.adapter import TransformersModel
+
+ROUND_CPU, ROUND_CUDA = 16, 64
+"""Padded lengths are multiples of this. Elementwise kernels handle the last few elements of a tensor differently; with
+multiples of 16 rows there is no such remainder on the CPU. On CUDA, fewer and larger batches are faster."""
+
+
+class PaddedContext(Context):
+    """Right-padded sequences that are run in full on every call; those of the same padded length run together.
+
+    Sequences that need no padding run separately, without an attention mask.
+    """
+
+    def __init__(self, model: "TransformersModel", sizes: np.ndarray):
+        """sizes: (B,) length of each sequence, delimiters included."""
+        self._model = model
+        self._plan(sizes)
+
+    def _plan(self, sizes: np.ndarray) -> None:
+        """Group the sequences, and locate the output of each token."""
+        model, device = self._model, self._model.device
+        self._sizes = sizes
+        self._groups: list[tuple[Tensor, Tensor, Tensor | None]] = []
+        """Per group: indices of its packed tokens (B, L), which of them are real (B, L), and the attention mask."""
+        starts = starts_of(sizes)
+        step = ROUND_CUDA if device.type == "cuda" else ROUND_CPU
+        padded = np.minimum(round_up(sizes, step), model.max_positions)
+        row_of = np.zeros(int(sizes.sum()), np.int64)
+        done = 0
+        for (width, has_padding), members in same_shapes(padded, sizes < padded):
+            take, real = padded_rows(starts[members], sizes[members], width)
+            mask = to_device(real.astype(np.int64), device) if has_padding else None
+            self._groups.append((to_device(take, device), to_device(real, device), mask))
+            row_of[take[real]] = done + np.flatnonzero(real)
+            done += real.size
+        self._row_of = to_device(row_of[predicted_by(sizes, model.is_shifted)], device)
+        """(packed tokens,) for each token, the index of the output that predicts it, among those of all groups."""
+
+    def hidden(self, tokens: Tensor, at: QueryPositions) -> Tensor:
+        body = self._model.network.base_model
+        options = {"use_cache": False} if self._model.family.is_language_model else {}
+        outputs = []
+        for take, real, mask in self._groups:
+            ids = tokens[take].masked_fill(~real, self._model.padding_token)
+            states = body(input_ids=ids, attention_mask=mask, **options).last_hidden_state
+            outputs.append(states.flatten(0, 1))
+        return torch.cat(outputs)[self._row_of[at.rows]]
+
+    def keep_first(self, count: int) -> None:
+        self._plan(self._sizes[:count])
+
+    def select(self, canvases: np.ndarray) -> "PaddedContext":
+        return PaddedContext(self._model, self._sizes[canvases])
+
+
+def predicted_by(sizes: np.ndarray, is_shifted: bool) -> np.ndarray:
+    """(packed tokens,) the token whose output predicts each one. sizes: (B,) length of each sequence"""
+    rows = np.arange(int(sizes.sum()))
+    if is_shifted:  # the first token has no output before it and is predicted by its own
+        rows -= 1
+        rows[starts_of(sizes)] += 1
+    return rows
+
 
 _UNKNOWN = -1
 """Marks positions where nothing is cached. No token has this id."""
 
 
 class BlockCausalContext(Context):
-    """Sequences with a cache of everything computed that is still valid.
+    """Sequences of a block-causal model, with a cache of everything computed that is still valid.
+
+    A position sees its own block and the blocks before it. So the keys, values and outputs of a block depend only on
+    the tokens up to its end, and they stay valid until one of these tokens changes. Each call to `hidden` runs the
+    blocks from the first with a changed token to the last that is needed. This is correct for every order, schedule and
+    revision. It is fast if blocks are filled from left to right: then each step runs only the block that is being
+    filled. Changes are detected by comparing tokens. The host waits for the device once per call, to learn which part
+    of each sequence must run.
+
+    On the CPU, sequences run in tiles that are always at the same positions and see the same number of keys. So a
+    result is the same, bit for bit, whether the blocks before it were cached or recomputed.
 
     Cached tensors have one more row than there are tokens. It comes first; results for padding are written there.
     """
