@@ -51,9 +51,18 @@ class TransformersModel:
         self.name = name or (path.name if path else "")
         self.network = network.eval().requires_grad_(False)
         sum_in_fixed_order(network)
+        config = network.config
+        self.hidden_size: int = config.hidden_size
+        self.vocab_size = len(network.get_output_embeddings().weight)
+        padding = (config.pad_token_id, tokenizer.pad_token_id)
+        self.padding_token: int = next((token for token in padding if token is not None), 0)
         self._mask_text = str(tokenizer.convert_ids_to_tokens(mask_token))
         self._mask_pattern = re.compile(f" *(?:{re.escape(MASK)}|{re.escape(self._mask_text)})")
         self._before, self._after = self._delimiters()
+        reserved = config.pad_token_id + 1 if family.positions_after_padding else 0
+        self.max_positions: int = config.max_position_embeddings - reserved
+        """Maximum sequence length, delimiters included."""
+        self.max_length = self.max_positions - len(self._before) - len(self._after)
         if not self.allowed_tokens.any():
             raise InputError(f"{self.name}: its tokenizer has no tokens but special ones")
 
@@ -73,14 +82,6 @@ class TransformersModel:
     @property
     def device(self) -> torch.device:
         return self.network.device
-
-    @property
-    def hidden_size(self) -> int:
-        return self.network.config.hidden_size
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.network.get_output_embeddings().weight)
 
     @cached_property
     def vocabulary_fingerprint(self) -> str:
@@ -111,22 +112,6 @@ class TransformersModel:
         elif numbers[0] in [*self._before, *self._after]:
             return frozenset()
         return frozenset(number for number in numbers if number is not None and 0 <= number < self.vocab_size)
-
-    @cached_property
-    def max_positions(self) -> int:
-        """Maximum sequence length, delimiters included."""
-        config = self.network.config
-        reserved = config.pad_token_id + 1 if self.family.positions_after_padding else 0
-        return config.max_position_embeddings - reserved
-
-    @property
-    def max_length(self) -> int:
-        return self.max_positions - len(self._before) - len(self._after)
-
-    @property
-    def padding_token(self) -> int:
-        config = self.network.config
-        return next((one for one in (config.pad_token_id, self.tokenizer.pad_token_id) if one is not None), 0)
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Ids of texts in which `[MASK]` or the model's own mask token is a mask. No delimiters.

@@ -74,6 +74,11 @@ class TranslationModel(nn.Module):
             )
         self.config = config
         self.vocabulary = vocabulary
+        self.vocab_size = config.vocab_size
+        self.hidden_size = config.transformer.hidden_size
+        self.mask_token = vocabulary.mask
+        self.max_length = config.transformer.max_positions - 2
+        """Maximum subwords in a source or target, no delimiters."""
         self.length_table: LengthTable | None = None
         self.path: Path | None = None
         """The folder it was loaded from; learned orders are stored there."""
@@ -94,30 +99,13 @@ class TranslationModel(nn.Module):
         return self.path.name if self.path else ""
 
     @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def hidden_size(self) -> int:
-        return self.config.transformer.hidden_size
-
-    @property
     def vocabulary_fingerprint(self) -> str:
         return self.vocabulary.fingerprint
-
-    @property
-    def mask_token(self) -> int:
-        return self.vocabulary.mask
 
     @property
     def allowed_tokens(self) -> np.ndarray:
         """(vocab_size,) bool: everything but the special tokens, which come first."""
         return np.arange(self.vocab_size) >= self.vocabulary.first_word
-
-    @property
-    def max_length(self) -> int:
-        """Maximum subwords in a source or target, no delimiters."""
-        return self.config.transformer.max_positions - 2
 
     def languages(self, direction: str) -> tuple[str, str]:
         """Source and target language of a direction such as `de-en`."""
