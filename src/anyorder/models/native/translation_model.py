@@ -16,7 +16,7 @@ from anyorder.data.vocabulary import Vocabulary
 from anyorder.device import to_device
 from anyorder.errors import InputError, check_number
 from anyorder.models.base import Canvas, CanvasBatch
-from anyorder.models.native.attention import FullAttention, Segments
+from anyorder.models.native.attention import AttentionPattern, FullAttention, Segments
 from anyorder.models.native.length import LengthPredictor, LengthTable, likely_lengths, pool
 from anyorder.models.native.transformer import Transformer, TransformerConfig, rowwise_linear
 from anyorder.models.native.translation_context import CachedSourceContext, FullPairContext
@@ -167,6 +167,11 @@ class TranslationModel(nn.Module):
     def _text(self) -> dict[str, Text]:
         return {language: Text(language, self.config.text) for language in self.config.languages}
 
+    def below_last(self, batch: PackedBatch, pattern: AttentionPattern) -> Tensor:
+        """`Transformer.below_last` for a batch on the host."""
+        arrays = (batch.tokens, batch.positions, batch.languages)
+        return self.transformer.below_last(*(to_device(array, self.device) for array in arrays), pattern)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """(queries, vocab_size) scores, in float32 when decoding: half precision would tie the best tokens."""
         weight = self.transformer.tokens.weight
@@ -192,12 +197,7 @@ class TranslationModel(nn.Module):
         source_language, target_language = self.config.direction(direction)
         row = pack_sentences(sources, np.full(len(sources), source_language), self.vocabulary.eos)
         device = self.device
-        below = self.transformer.below_last(
-            to_device(row.tokens, device),
-            to_device(row.positions, device),
-            to_device(row.languages, device),
-            FullAttention(Segments.of(row.sizes, device)),
-        )
+        below = self.below_last(row, FullAttention(Segments.of(row.sizes, device)))
         sentence = to_device(np.repeat(np.arange(len(sources)), row.sizes), device)
         lengths = row.sizes - 2
         scores = self.length(
