@@ -52,6 +52,8 @@ class TransformersModel:
         self.network = network.eval().requires_grad_(False)
         sum_in_fixed_order(network)
         config = network.config
+        if family.is_language_model:
+            config.is_causal = False
         self.hidden_size: int = config.hidden_size
         self.vocab_size = len(network.get_output_embeddings().weight)
         padding = (config.pad_token_id, tokenizer.pad_token_id)

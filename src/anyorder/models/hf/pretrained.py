@@ -45,7 +45,9 @@ def load_transformers(
     family = family_of(record)
     with quiet():
         tokenizer = _load_tokenizer(folder, family)
-        config = _load_config(folder, record, family)
+        settings = family.native_config(record)
+        with as_input_error(f"{folder / CONFIG}: does not describe a {family.class_name}"):
+            config = getattr(import_transformers(), family.class_name).config_class.from_dict(settings)
         mask_token = _mask_token(folder, tokenizer, config, family)
         network = _load_network(folder, config, record, family, dtype).to(device)
     return TransformersModel(network, tokenizer, family, mask_token, *_conventions(record, family), path=folder)
@@ -73,8 +75,6 @@ def wrap_transformers(network: Any, tokenizer: Any, name: str = "model") -> Tran
         tokenizer.model_max_length = _ANY_LENGTH
         mask_token = _mask_token(name, tokenizer, settings, family)
         network.set_attn_implementation("sdpa")
-    if family.is_language_model:
-        settings.is_causal = False
     check_finite(name, network.named_parameters())
     return TransformersModel(network, tokenizer, family, mask_token, *_conventions(record, family), name=name)
 
@@ -111,15 +111,6 @@ def _fetch_tokenizer(folder: Path, name: str | None) -> Path:
         raise InputError(f"{folder}: has no tokenizer (tokenizer.json)")
     with as_input_error(f"{folder}: has no tokenizer; put the tokenizer.json of {name} there"):
         return Path(snapshot_download(name, allow_patterns=["tokenizer*.json", "vocab.json", "merges.txt"]))
-
-
-def _load_config(folder: Path, record: Record, family: Family) -> Any:
-    settings = family.native_config(record)
-    with as_input_error(f"{folder / CONFIG}: does not describe a {family.class_name}"):
-        config = getattr(import_transformers(), family.class_name).config_class.from_dict(settings)
-    if family.is_language_model:
-        config.is_causal = False
-    return config
 
 
 def _mask_token(place: Path | str, tokenizer: Any, config: Any, family: Family) -> int:

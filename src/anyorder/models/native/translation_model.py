@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.data.packing import PackedBatch, pack_sentences, ranges
+from anyorder.data.packing import PackedBatch, pack_sentences
 from anyorder.data.text import Text, TextConfig
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.device import to_device
@@ -119,29 +119,16 @@ class TranslationModel(nn.Module):
     def pack(self, canvases: Sequence[Canvas]) -> CanvasBatch:
         languages = np.array([self.config.direction(canvas.task) for canvas in canvases])
         sources = [np.zeros(0, np.int64) if canvas.source is None else canvas.source for canvas in canvases]
-        tokens = np.concatenate([canvas.tokens for canvas in canvases])
-        lengths = np.array([len(canvas.tokens) for canvas in canvases])
-        return self.pack_targets(
-            pack_sentences(sources, languages[:, 0], self.vocabulary.eos), lengths, languages[:, 1], tokens
-        )
+        packed_sources = pack_sentences(sources, languages[:, 0], self.vocabulary.eos)
+        return self._pairs(packed_sources, [canvas.tokens for canvas in canvases], languages[:, 1])
 
-    def pack_targets(
-        self, sources: PackedBatch, lengths: np.ndarray, languages: np.ndarray, tokens: np.ndarray | None = None
-    ) -> CanvasBatch:
-        """Targets with delimiters around each.
+    def pack_targets(self, sources: PackedBatch, lengths: np.ndarray, languages: np.ndarray) -> CanvasBatch:
+        """A target of masks for each source. lengths, languages: (B,) number of masks, and of the target's language."""
+        return self._pairs(sources, [np.full(length, self.mask_token) for length in lengths], languages)
 
-        Args:
-            sources: What they are conditioned on.
-            lengths: (B,) number of positions in each.
-            languages: (B,) the number of each target's language.
-            tokens: Their tokens, end to end; all masks if not given.
-        """
-        sizes = lengths + 2
-        packed = np.full(int(sizes.sum()), self.vocabulary.eos, np.int64)
-        starts = np.cumsum(sizes) - sizes + 1
-        packed[ranges(starts, lengths)] = self.mask_token if tokens is None else tokens
-        targets = PackedBatch(packed, ranges(np.zeros_like(sizes), sizes), np.repeat(languages, sizes), sizes)
-        return CanvasBatch(targets, starts, lengths, sources)
+    def _pairs(self, sources: PackedBatch, targets: Sequence[np.ndarray], languages: np.ndarray) -> CanvasBatch:
+        packed = pack_sentences(targets, languages, self.vocabulary.eos)
+        return CanvasBatch(packed, packed.starts + 1, packed.sizes - 2, sources)
 
     def context(self, batch: CanvasBatch) -> CachedSourceContext | FullPairContext:
         assert batch.sources is not None
