@@ -81,9 +81,7 @@ def attend(query: Tensor, keys_values: Tensor, queries: Segments, keys: Segments
     """
     short = max(queries.max_seqlen, keys.max_seqlen) <= kernels.MAX_LENGTH and query.shape[-1] in kernels.HEAD_SIZES
     if short and kernels.usable(query):
-        return kernels.attend_short(
-            query, keys_values, queries.cu_seqlens, keys.cu_seqlens, queries.max_seqlen, keys.max_seqlen
-        )
+        return kernels.attend_short(query, keys_values, queries, keys)
     key, value = keys_values[:, 0], keys_values[:, 1]
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
         if len(queries.cu_seqlens) - 1 <= MAX_SEGMENTS:
