@@ -182,18 +182,14 @@ class TranslationModel(nn.Module):
         if not self.config.predicts_length:
             raise InputError("this model has no trained length predictor: use length gold, or train it")
         source_language, target_language = self.config.direction(direction)
-        row = pack_sentences(sources, np.full(len(sources), source_language), self.vocabulary.eos)
-        device = self.device
-        below = self.below_last(row, FullAttention(Segments.of(row.sizes, device)))
-        sentence = to_device(np.repeat(np.arange(len(sources)), row.sizes), device)
-        lengths = row.sizes - 2
-        scores = self.length(
-            pool(below, sentence, len(sources)).to(below.dtype),
-            to_device(lengths, device),
-            torch.full((len(sources),), target_language, device=device),
-        )
-        longest = self.config.transformer.max_positions - 2
-        return likely_lengths(scores.float().cpu().numpy(), lengths, count, longest)
+        packed = pack_sentences(sources, np.full(len(sources), source_language), self.vocabulary.eos)
+        lengths, device = packed.sizes - 2, self.device
+        below = self.below_last(packed, FullAttention(Segments.of(packed.sizes, device)))
+        sentence = to_device(np.repeat(np.arange(len(sources)), packed.sizes), device)
+        pooled = pool(below, sentence, len(sources)).to(below.dtype)
+        languages = torch.full((len(sources),), target_language, device=device)
+        scores = self.length(pooled, to_device(lengths, device), languages)
+        return likely_lengths(scores.float().cpu().numpy(), lengths, count, self.max_length)
 
     @classmethod
     def from_pretrained(
