@@ -71,15 +71,10 @@ class TransformersModel:
     def generating(self) -> "TransformersModel":
         """The same model, allowed to end a text."""
         model = copy(self)
-        model.__dict__["allowed_tokens"] = self._allowed_in_generation
+        model.allowed_tokens = self.allowed_tokens.copy()
+        model.allowed_tokens[list(self.end_tokens)] = True
+        model.allowed_tokens[self.mask_token] = False
         return model
-
-    @cached_property
-    def _allowed_in_generation(self) -> np.ndarray:
-        allowed = self.allowed_tokens.copy()
-        allowed[list(self.end_tokens)] = True
-        allowed[self.mask_token] = False
-        return allowed
 
     @property
     def device(self) -> torch.device:

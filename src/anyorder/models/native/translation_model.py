@@ -157,7 +157,8 @@ class TranslationModel(nn.Module):
     def below_last(self, batch: PackedBatch, pattern: AttentionPattern) -> Tensor:
         """`Transformer.below_last` for a batch on the host."""
         arrays = (batch.tokens, batch.positions, batch.languages)
-        return self.transformer.below_last(*(to_device(array, self.device) for array in arrays), pattern)
+        tokens, positions, languages = (to_device(array, self.device) for array in arrays)
+        return self.transformer.below_last(tokens, positions, languages, pattern)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(queries, vocab_size) scores, in float32 when decoding: half precision would tie the best tokens."""
