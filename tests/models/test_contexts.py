@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,8 @@ class PlainModel(TransformersModel):
 
 
 def make(kind: type[TransformersModel], name: str = "Qwen3ForCausalLM", is_shifted: bool = False) -> TransformersModel:
-    return kind(network(name), tokenizer(delimiters=False), FAMILIES["sdar"], MASK, is_shifted, BLOCK)
+    family = replace(FAMILIES["sdar"], is_shifted=is_shifted, block_size=BLOCK)
+    return kind(network(name), tokenizer(delimiters=False), family, MASK)
 
 
 @pytest.fixture(scope="module")

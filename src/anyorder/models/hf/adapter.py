@@ -30,23 +30,14 @@ class TransformersModel:
     `pretrained.wrap_transformers` takes objects."""
 
     def __init__(
-        self,
-        network: Any,
-        tokenizer: Any,
-        family: Family,
-        mask_token: int,
-        is_shifted: bool = False,
-        block_size: int | None = None,
-        path: Path | None = None,
-        name: str = "",
+        self, network: Any, tokenizer: Any, family: Family, mask_token: int, path: Path | None = None, name: str = ""
     ):
-        """network: an instance of the family's class. is_shifted, block_size: see `Family`. name: that of the folder if
-        empty."""
+        """network: an instance of the family's class. name: that of the folder if empty."""
         self.family = family
         self.tokenizer = tokenizer
         self.mask_token = mask_token
-        self.is_shifted = is_shifted
-        self.block_size = block_size
+        self.is_shifted = family.is_shifted
+        self.block_size = family.block_size
         self.path = path
         self.name = name or (path.name if path else "")
         self.network = network.eval().requires_grad_(False)

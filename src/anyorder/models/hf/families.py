@@ -5,7 +5,7 @@ never run.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +143,7 @@ def register_family(model_type: str, family: Family) -> None:
 
 
 def family_of(record: Record) -> Family:
-    """A model's family, from its config.json."""
+    """A model's family, from its config.json, which may say otherwise about shift and blocks."""
     kind = record.text("model_type", default="")
     if kind == "llada" and "num_experts" in record:  # LLaDA-MoE's checkpoints on the hub use this type
         kind = "lladamoe"
@@ -154,4 +154,10 @@ def family_of(record: Record) -> Family:
             f"{record.where}: model_type '{kind}' is not one of the masked models that can be loaded "
             f"({', '.join(sorted(FAMILIES))})"
         )
-    return FAMILIES[kind]
+    family = FAMILIES[kind]
+    is_shifted = bool(record.integer("logits_shift", at_most=1, default=int(family.is_shifted)))
+    has_blocks = record.boolean("cross_attn", default=True)  # BD3-LM is first trained without blocks
+    if not (family.is_language_model and has_blocks):
+        return replace(family, is_shifted=is_shifted, block_size=None)
+    block_size = record.integer(family.block_key, at_least=1, default=family.block_size)
+    return replace(family, is_shifted=is_shifted, block_size=block_size)

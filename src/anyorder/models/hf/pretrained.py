@@ -50,7 +50,7 @@ def load_transformers(
             config = getattr(import_transformers(), family.class_name).config_class.from_dict(settings)
         mask_token = _mask_token(folder, tokenizer, config, family)
         network = _load_network(folder, config, record, family, dtype).to(device)
-    return TransformersModel(network, tokenizer, family, mask_token, *_conventions(record, family), path=folder)
+    return TransformersModel(network, tokenizer, family, mask_token, folder)
 
 
 def wrap_transformers(network: Any, tokenizer: Any, name: str = "model") -> TransformersModel:
@@ -76,16 +76,7 @@ def wrap_transformers(network: Any, tokenizer: Any, name: str = "model") -> Tran
         mask_token = _mask_token(name, tokenizer, settings, family)
         network.set_attn_implementation("sdpa")
     check_finite(name, network.named_parameters())
-    return TransformersModel(network, tokenizer, family, mask_token, *_conventions(record, family), name=name)
-
-
-def _conventions(record: Record, family: Family) -> tuple[bool, int | None]:
-    """Whether position i is predicted by the output at i - 1, and the block size; see `Family`."""
-    is_shifted = bool(record.integer("logits_shift", at_most=1, default=int(family.is_shifted)))
-    has_blocks = record.boolean("cross_attn", default=True)  # BD3-LM is first trained without blocks
-    if not (family.is_language_model and has_blocks):
-        return is_shifted, None
-    return is_shifted, record.integer(family.block_key, at_least=1, default=family.block_size)
+    return TransformersModel(network, tokenizer, family, mask_token, name=name)
 
 
 def _load_tokenizer(folder: Path, family: Family) -> Any:

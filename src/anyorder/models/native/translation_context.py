@@ -52,11 +52,7 @@ class CachedSourceContext(PairContext):
     """Keys and values of the source are computed once; each call runs only the target."""
 
     def __init__(
-        self,
-        model: "TranslationModel",
-        sources: PackedBatch,
-        targets: PackedBatch,
-        cache: list[Tensor] | None = None,
+        self, model: "TranslationModel", sources: PackedBatch, targets: PackedBatch, cache: list[Tensor] | None = None
     ):
         """cache: per layer (tokens of all pairs, 2, heads, size), keys and values; computed if not given."""
         super().__init__(model, sources, targets, run=targets)
