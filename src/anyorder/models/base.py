@@ -49,13 +49,8 @@ class CanvasBatch:
     def take(self, canvases: np.ndarray) -> "CanvasBatch":
         """A selection of the canvases, by index; indices may repeat."""
         packed = self.packed.take(canvases)
-        offsets = self.starts - self.packed.starts
-        return CanvasBatch(
-            packed,
-            packed.starts + offsets[canvases],
-            self.lengths[canvases],
-            None if self.sources is None else self.sources.take(canvases),
-        )
+        starts = packed.starts + (self.starts - self.packed.starts)[canvases]
+        return CanvasBatch(packed, starts, self.lengths[canvases], self.sources and self.sources.take(canvases))
 
 
 class Context(ABC):
