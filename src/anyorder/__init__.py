@@ -6,113 +6,73 @@
 """
 
 TYPE_CHECKING = False  # typing's own, without the time to import it
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `as` says that a name is exported
     from typing import Any
 
-    from anyorder.analysis.analyze import analyze
-    from anyorder.decoder import Decoder, load
-    from anyorder.decoding.callbacks import Step
-    from anyorder.decoding.config import DecodingConfig
-    from anyorder.decoding.revision import Revision, register_revision
-    from anyorder.decoding.schedules import AdaptiveSchedule, FixedSchedule, register_schedule
-    from anyorder.decoding.signature import Signature
-    from anyorder.decoding.trajectory import (
-        Trajectory,
-        read_systems,
-        read_trajectories,
-        to_dataframe,
-        write_trajectories,
-    )
-    from anyorder.errors import InputError
-    from anyorder.evaluation.evaluate import evaluate
-    from anyorder.evaluation.evaluate_orders import evaluate_orders
-    from anyorder.learning.learn_order import learn_order
-    from anyorder.learning.rewards import register_reward
-    from anyorder.models.base import Model
-    from anyorder.models.hf.families import Family, register_family
-    from anyorder.models.native.translation_model import TranslationModel
-    from anyorder.orders.base import Order, State, register_order
-    from anyorder.plugins import load_plugin
-    from anyorder.report.plots import plot_heat_maps
-    from anyorder.tasks.base import Task, register_task
-    from anyorder.tasks.puzzles import PuzzleTask
-    from anyorder.training.train import train_task
+    from anyorder.analysis.analyze import analyze as analyze
+    from anyorder.decoder import Decoder as Decoder
+    from anyorder.decoder import load as load
+    from anyorder.decoding.callbacks import Step as Step
+    from anyorder.decoding.config import DecodingConfig as DecodingConfig
+    from anyorder.decoding.revision import Revision as Revision
+    from anyorder.decoding.revision import register_revision as register_revision
+    from anyorder.decoding.schedules import AdaptiveSchedule as AdaptiveSchedule
+    from anyorder.decoding.schedules import FixedSchedule as FixedSchedule
+    from anyorder.decoding.schedules import register_schedule as register_schedule
+    from anyorder.decoding.signature import Signature as Signature
+    from anyorder.decoding.trajectory import Trajectory as Trajectory
+    from anyorder.decoding.trajectory import read_systems as read_systems
+    from anyorder.decoding.trajectory import read_trajectories as read_trajectories
+    from anyorder.decoding.trajectory import to_dataframe as to_dataframe
+    from anyorder.decoding.trajectory import write_trajectories as write_trajectories
+    from anyorder.errors import InputError as InputError
+    from anyorder.evaluation.evaluate import evaluate as evaluate
+    from anyorder.evaluation.evaluate_orders import evaluate_orders as evaluate_orders
+    from anyorder.learning.learn_order import learn_order as learn_order
+    from anyorder.learning.rewards import register_reward as register_reward
+    from anyorder.models.base import Model as Model
+    from anyorder.models.hf.families import Family as Family
+    from anyorder.models.hf.families import register_family as register_family
+    from anyorder.models.native.translation_model import TranslationModel as TranslationModel
+    from anyorder.orders.base import Order as Order
+    from anyorder.orders.base import State as State
+    from anyorder.orders.base import register_order as register_order
+    from anyorder.plugins import load_plugin as load_plugin
+    from anyorder.report.plots import plot_heat_maps as plot_heat_maps
+    from anyorder.tasks.base import Task as Task
+    from anyorder.tasks.base import register_task as register_task
+    from anyorder.tasks.puzzles import PuzzleTask as PuzzleTask
+    from anyorder.training.train import train_task as train_task
 
 __version__ = "0.2.0"
 
-_MODULES = {
-    "AdaptiveSchedule": "decoding.schedules.base",
-    "Decoder": "decoder",
-    "DecodingConfig": "decoding.config",
-    "Family": "models.hf.families",
-    "FixedSchedule": "decoding.schedules.base",
-    "InputError": "errors",
-    "Model": "models.base",
-    "Order": "orders.base",
-    "PuzzleTask": "tasks.puzzles",
-    "Revision": "decoding.revision",
-    "Signature": "decoding.signature",
-    "State": "orders.base",
-    "Step": "decoding.callbacks",
-    "Task": "tasks.base",
-    "Trajectory": "decoding.trajectory",
-    "TranslationModel": "models.native.translation_model",
-    "analyze": "analysis.analyze",
-    "evaluate": "evaluation.evaluate",
-    "evaluate_orders": "evaluation.evaluate_orders",
-    "learn_order": "learning.learn_order",
-    "load": "decoder",
-    "load_plugin": "plugins",
-    "plot_heat_maps": "report.plots",
-    "read_systems": "decoding.trajectory",
-    "read_trajectories": "decoding.trajectory",
-    "register_family": "models.hf.families",
-    "register_order": "orders.base",
-    "register_revision": "decoding.revision",
-    "register_reward": "learning.rewards",
-    "register_schedule": "decoding.schedules.base",
-    "register_task": "tasks.base",
-    "to_dataframe": "decoding.trajectory",
-    "train_task": "training.train",
-    "write_trajectories": "decoding.trajectory",
+_PUBLIC = {
+    "analysis.analyze": ["analyze"],
+    "decoder": ["Decoder", "load"],
+    "decoding.callbacks": ["Step"],
+    "decoding.config": ["DecodingConfig"],
+    "decoding.revision": ["Revision", "register_revision"],
+    "decoding.schedules.base": ["AdaptiveSchedule", "FixedSchedule", "register_schedule"],
+    "decoding.signature": ["Signature"],
+    "decoding.trajectory": ["Trajectory", "read_systems", "read_trajectories", "to_dataframe", "write_trajectories"],
+    "errors": ["InputError"],
+    "evaluation.evaluate": ["evaluate"],
+    "evaluation.evaluate_orders": ["evaluate_orders"],
+    "learning.learn_order": ["learn_order"],
+    "learning.rewards": ["register_reward"],
+    "models.base": ["Model"],
+    "models.hf.families": ["Family", "register_family"],
+    "models.native.translation_model": ["TranslationModel"],
+    "orders.base": ["Order", "State", "register_order"],
+    "plugins": ["load_plugin"],
+    "report.plots": ["plot_heat_maps"],
+    "tasks.base": ["Task", "register_task"],
+    "tasks.puzzles": ["PuzzleTask"],
+    "training.train": ["train_task"],
 }
-__all__ = [
-    "AdaptiveSchedule",
-    "Decoder",
-    "DecodingConfig",
-    "Family",
-    "FixedSchedule",
-    "InputError",
-    "Model",
-    "Order",
-    "PuzzleTask",
-    "Revision",
-    "Signature",
-    "State",
-    "Step",
-    "Task",
-    "Trajectory",
-    "TranslationModel",
-    "__version__",
-    "analyze",
-    "evaluate",
-    "evaluate_orders",
-    "learn_order",
-    "load",
-    "load_plugin",
-    "plot_heat_maps",
-    "read_systems",
-    "read_trajectories",
-    "register_family",
-    "register_order",
-    "register_revision",
-    "register_reward",
-    "register_schedule",
-    "register_task",
-    "to_dataframe",
-    "train_task",
-    "write_trajectories",
-]
+"""The public names of each module."""
+_MODULES = {name: module for module, names in _PUBLIC.items() for name in names}
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> "Any":

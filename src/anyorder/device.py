@@ -32,7 +32,7 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
         raise InputError(f"{device}: this machine has no CUDA device", "device")
     if device == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
-    if device == "auto" or device == "cuda":
+    if device in ("auto", "cuda"):
         return torch.device("cuda", _from_launcher("LOCAL_RANK", 0) if process_count() > 1 else 0)
     return torch.device(device)
 
@@ -105,15 +105,12 @@ def report_lost_process() -> Iterator[None]:
             raise
         rank = _from_launcher("RANK", 0)
         other = f"process {1 - rank}" if process_count() == 2 else "another process"
-        raise LostProcessError(f"process {rank} lost {other} ({_reason(error)})") from None
+        # The first sentence of the library's message, without the place in its source.
+        reason = re.sub(r"^\[[^\]]*\] ?", "", str(error).strip().splitlines()[0]).split(". ")[0]
+        raise LostProcessError(f"process {rank} lost {other} ({reason})") from None
 
 
 _CONNECTION = re.compile("gloo|nccl|tcpstore|connect|socket|broken pipe|timed? ?out", re.IGNORECASE)
-
-
-def _reason(error: RuntimeError) -> str:
-    """The first sentence of an error, without the source location in a library."""
-    return re.sub(r"^\[[^\]]*\] ?", "", str(error).strip().splitlines()[0]).split(". ")[0]
 
 
 def _end_with_launcher(launcher: int) -> None:

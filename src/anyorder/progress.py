@@ -9,18 +9,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
 
 console = Console(stderr=True)
@@ -58,42 +48,42 @@ def is_main_process() -> bool:
 class Bar:
     """One progress bar."""
 
-    def __init__(self, progress: Progress, description: str, total: float | None):
-        self._progress = progress
-        self._task = progress.add_task(description, total=total, note="")
+    def __init__(self, display: progress.Progress, description: str, total: float | None):
+        self._display = display
+        self._task = display.add_task(description, total=total, note="")
 
     def advance(self, amount: float = 1) -> None:
-        self._progress.advance(self._task, amount)
+        self._display.advance(self._task, amount)
 
     def set(self, completed: float, note: str = "") -> None:
-        self._progress.update(self._task, completed=completed, note=note)
+        self._display.update(self._task, completed=completed, note=note)
 
 
 @contextmanager
 def bar(description: str, total: float | None = None, unit: str = "") -> Iterator[Bar]:
     """A bar for one stage of the work. With a `unit` it shows the rate per second."""
     columns = [
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
+        progress.SpinnerColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(bar_width=24),
+        progress.MofNCompleteColumn(),
         _Rate(unit),
-        TimeElapsedColumn(),
-        TextColumn("eta"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("eta"),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[note]}"),
     ]
     visible = console.is_terminal and is_main_process()
-    with Progress(*columns, console=console, disable=not visible, transient=True) as progress:
-        yield Bar(progress, description, total)
+    with progress.Progress(*columns, console=console, disable=not visible, transient=True) as display:
+        yield Bar(display, description, total)
 
 
-class _Rate(ProgressColumn):
+class _Rate(progress.ProgressColumn):
     def __init__(self, unit: str):
         super().__init__()
         self._unit = unit
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: progress.Task) -> Text:
         speed = task.finished_speed or task.speed
         if not self._unit or speed is None:
             return Text("")

@@ -26,14 +26,7 @@ T = TypeVar("T")
 
 
 def from_name(kind: str, name: str, registry: Mapping[str, type[N]], also: Iterable[str] = ()) -> N:
-    """The object of that name.
-
-    Args:
-        kind: What messages call it, such as `order`.
-        name: With or without options.
-        registry: Classes by name.
-        also: More names to list in the message about an unknown name.
-    """
+    """The object of that name. Messages call it a `kind`; one about an unknown name also lists those of `also`."""
     name = name.strip()
     base, _, options = name.partition(":")
     if base not in registry:

@@ -30,9 +30,6 @@ class TableContext(Context):
     def hidden(self, tokens: Tensor, at: QueryPositions) -> Tensor:
         return torch.stack([tokens[at.rows - 1], tokens[(at.rows + 1) % len(tokens)]], 1)
 
-    def repeat(self, copies: int) -> "TableContext":
-        return self
-
     def keep_first(self, count: int) -> None:
         pass
 

@@ -5,11 +5,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
+
+from anyorder.data.packing import ranges
+from anyorder.models.base import Canvas
+from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.native.attention import QueryPositions, Segments
 
 WORDS = [f"w{i}" for i in range(20)]
 SPECIAL = ["[CLS]", "[PAD]", "[SEP]", "[MASK]", "[UNK]"]
@@ -92,3 +99,11 @@ def rewrite(folder: Path, config: dict[str, Any], rename: Callable[[str], str] =
     (folder / "config.json").write_text(json.dumps(config))
     weights = load_file(folder / "model.safetensors")
     save_file({rename(key): value for key, value in weights.items()}, folder / "model.safetensors", {"format": "pt"})
+
+
+def logits_of(model: TransformersModel, *texts: list[int]) -> Tensor:
+    """At all positions of all texts, end to end: (positions, vocab_size)."""
+    batch = model.pack([Canvas(np.array(tokens)) for tokens in texts])
+    at = QueryPositions(torch.from_numpy(ranges(batch.starts, batch.lengths)), Segments.of(batch.lengths))
+    with torch.inference_mode():
+        return model.logits(model.context(batch).hidden(torch.from_numpy(batch.packed.tokens), at))

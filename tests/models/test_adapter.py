@@ -137,8 +137,8 @@ def test_copies_of_a_canvas_are_decoded_alike(checkpoints: dict[str, tuple[Any, 
     rows = torch.from_numpy(batch.starts)
     at = QueryPositions(rows, Segments.of(np.ones(len(rows), np.int64)))
     states = context.hidden(tokens, at)
-    twice = context.repeat(2)
-    doubled = batch.take(np.repeat(np.arange(len(rows)), 2))
+    copied = np.repeat(np.arange(len(rows)), 2)
+    twice, doubled = context.select(copied), batch.take(copied)
     again = twice.hidden(
         torch.from_numpy(doubled.packed.tokens),
         QueryPositions(torch.from_numpy(doubled.starts), Segments.of(np.ones(2 * len(rows), np.int64))),

@@ -36,9 +36,6 @@ class NeighborContext(Context):
             states[inside, side] = torch.nn.functional.one_hot(neighbor, size).float()[inside]
         return states.flatten(1)[at.rows]
 
-    def repeat(self, copies: int) -> "NeighborContext":
-        return NeighborContext(self._batch.take(np.repeat(np.arange(len(self._batch.lengths)), copies)))
-
     def keep_first(self, count: int) -> None:
         self._batch = self._batch.take(np.arange(count))
 

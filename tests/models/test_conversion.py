@@ -9,15 +9,12 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import save_file
-from torch import Tensor
 
 from anyorder.errors import InputError
-from anyorder.models.base import Canvas
 from anyorder.models.hf.adapter import TransformersModel
 from anyorder.models.hf.families import FAMILIES
 from anyorder.models.hf.pretrained import load_transformers
-from anyorder.models.native.attention import QueryPositions, Segments
-from tests.models.checkpoints import DECODERS, MASK, VOCAB_SIZE, VOCABULARY, save, tokenizer
+from tests.models.checkpoints import DECODERS, MASK, VOCAB_SIZE, VOCABULARY, logits_of, save, tokenizer
 from tests.models.slow_networks import Weights, decoder_logits, dit_logits, random_weights
 
 TOKENS = [1, MASK, 3, MASK, 14, 6, MASK]
@@ -131,14 +128,6 @@ def write(folder: Path, config: dict[str, Any], weights: Weights, has_mask: bool
     (folder / "config.json").write_text(json.dumps(config))
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     return folder
-
-
-def logits_of(model: TransformersModel, *texts: list[int]) -> Tensor:
-    """At all positions of all texts, end to end."""
-    batch = model.pack([Canvas(np.array(tokens)) for tokens in texts])
-    at = QueryPositions(torch.arange(int(batch.lengths.sum())), Segments.of(batch.lengths))
-    with torch.inference_mode():
-        return model.logits(model.context(batch).hidden(torch.from_numpy(batch.packed.tokens), at))
 
 
 def test_llada_moe_is_qwen3_moe(tmp_path: Path) -> None:

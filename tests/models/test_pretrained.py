@@ -7,16 +7,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from anyorder.errors import InputError
-from anyorder.models.base import Canvas
-from anyorder.models.hf.adapter import TransformersModel
 from anyorder.models.hf.pretrained import is_transformers, load_transformers, wrap_transformers
-from anyorder.models.native.attention import QueryPositions, Segments
-from tests.models.checkpoints import DECODERS, ENCODERS, MASK, PAD, VOCABULARY, network, rewrite, save, tokenizer
+from tests.models.checkpoints import (
+    DECODERS,
+    ENCODERS,
+    MASK,
+    PAD,
+    VOCABULARY,
+    logits_of,
+    network,
+    rewrite,
+    save,
+    tokenizer,
+)
 
 TOKENS = [1, MASK, 3, MASK, 14]
 LLADA_NAMES = {
@@ -50,18 +57,6 @@ def copy_of(saved: dict[str, tuple[Path, Any]], tmp_path: Path) -> Callable[[str
     return copied
 
 
-def logits_of(folder: Path) -> torch.Tensor:
-    """(T, vocab_size) by the loaded model."""
-    return logits(load_transformers(folder))
-
-
-def logits(model: TransformersModel) -> torch.Tensor:
-    batch = model.pack([Canvas(np.array(TOKENS))])
-    at = QueryPositions(torch.arange(len(TOKENS)) + int(batch.starts[0]), Segments.of(np.array([len(TOKENS)])))
-    with torch.inference_mode():
-        return model.logits(model.context(batch).hidden(torch.from_numpy(batch.packed.tokens), at))
-
-
 def native_logits(plain: Any) -> torch.Tensor:
     with torch.inference_mode():
         return plain(input_ids=torch.tensor([TOKENS])).logits[0]
@@ -90,7 +85,7 @@ def llada_config() -> dict[str, Any]:
 def test_llada_loads_by_renaming(copy_of: Callable[[str], tuple[Path, Any]]) -> None:
     folder, plain = copy_of("LlamaForCausalLM")
     rewrite(folder, llada_config(), llada_name)
-    torch.testing.assert_close(logits_of(folder), native_logits(plain))
+    torch.testing.assert_close(logits_of(load_transformers(folder), TOKENS), native_logits(plain))
 
 
 @pytest.mark.parametrize("name", ["input_emb_norm", "attention_layer_norm", "scale_logits"])
@@ -106,7 +101,7 @@ def test_dream_loads_as_qwen2_shifted_by_one(copy_of: Callable[[str], tuple[Path
     config = {**DECODERS["Qwen2ForCausalLM"], "model_type": "Dream", "architectures": ["DreamModel"]}
     rewrite(folder, {**config, "mask_token_id": MASK, "auto_map": {"AutoModel": "modeling_dream.DreamModel"}})
     native = native_logits(plain)
-    torch.testing.assert_close(logits_of(folder), torch.cat([native[:1], native[:-1]]))
+    torch.testing.assert_close(logits_of(load_transformers(folder), TOKENS), torch.cat([native[:1], native[:-1]]))
 
 
 def test_sdar_is_qwen3_with_block_causal_attention(copy_of: Callable[[str], tuple[Path, Any]]) -> None:
@@ -114,7 +109,7 @@ def test_sdar_is_qwen3_with_block_causal_attention(copy_of: Callable[[str], tupl
     folder, plain = copy_of("Qwen3ForCausalLM")
     config = {**DECODERS["Qwen3ForCausalLM"], "model_type": "sdar", "mask_token_id": MASK, "block_size": 2}
     rewrite(folder, config)
-    found = logits_of(folder)
+    found = logits_of(load_transformers(folder), TOKENS)
     for block in (slice(0, 2), slice(2, 4), slice(4, 5)):
         tokens = torch.tensor([TOKENS[: block.stop]])
         sees = torch.arange(block.stop) // 2 <= torch.arange(block.stop)[:, None] // 2
@@ -135,7 +130,7 @@ def test_diffugpt_names_and_shift(copy_of: Callable[[str], tuple[Path, Any]]) ->
         return name
 
     rewrite(folder, config, rename)
-    torch.testing.assert_close(logits_of(folder), native_logits(plain))
+    torch.testing.assert_close(logits_of(load_transformers(folder), TOKENS), native_logits(plain))
 
 
 def test_a_folder_says_what_it_holds(saved: dict[str, tuple[Path, Any]]) -> None:
@@ -151,7 +146,7 @@ def test_objects_in_memory_are_the_model_in_a_folder(name: str, saved: dict[str,
     theirs.set_attn_implementation("eager")
     model = wrap_transformers(theirs, words, "mine")
     loaded = load_transformers(saved[name][0])
-    assert torch.equal(logits(model), logits(loaded))
+    assert torch.equal(logits_of(model, TOKENS), logits_of(loaded, TOKENS))
     assert (model.name, model.path, model.network) == ("mine", None, theirs)
     assert (model.mask_token, model.is_shifted, model.block_size) == (MASK, loaded.is_shifted, loaded.block_size)
     assert model.vocabulary_fingerprint == loaded.vocabulary_fingerprint

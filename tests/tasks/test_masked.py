@@ -137,8 +137,9 @@ def test_given_words_stay_even_if_the_model_does_not_know_them(bert: Decoder) ->
 
 
 def test_a_text_stops_at_the_first_end_token(qwen: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    only_end = np.arange(qwen.model.vocab_size) == VOCABULARY.index("[SEP]")
-    monkeypatch.setitem(qwen.model.__dict__, "_allowed_in_generation", only_end)
+    only_end = qwen.model.generating()
+    only_end.allowed_tokens = np.arange(qwen.model.vocab_size) == VOCABULARY.index("[SEP]")
+    monkeypatch.setattr(type(qwen.model), "generating", lambda model: only_end)
     [ended] = qwen.generate("w1 w2", length=4, order="margin")
     assert ended.tokens == ["[SEP]"] * 4
     assert ended.text == "w1 w2"

@@ -65,10 +65,6 @@ class PackedBatch:
         rows = ranges(self.starts[segments], sizes)
         return PackedBatch(self.tokens[rows], self.positions[rows], self.languages[rows], sizes)
 
-    def repeat(self, copies: int) -> "PackedBatch":
-        """Each segment `copies` times, its copies adjacent."""
-        return self.take(np.repeat(np.arange(len(self.sizes)), copies))
-
 
 def pack(sides: Sequence[Side], side: np.ndarray, sentence: np.ndarray, languages: np.ndarray, eos: int) -> PackedBatch:
     """Segment i is `</s> words </s>` of sentence `sentence[i]` of `sides[side[i]]`, in language `languages[i]`."""

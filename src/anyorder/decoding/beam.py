@@ -94,7 +94,8 @@ def beam_search(
 def _search(model: Model, batch: DecodeBatch, order: Order, beam: Beam) -> "_Beams":
     """Fill one batch."""
     shared = model.context(batch.canvases)
-    beams = _Beams(DecodeState(batch, model), shared.repeat(beam.size), beam.size)
+    copied = np.repeat(np.arange(len(batch.canvases.lengths)), beam.size)
+    beams = _Beams(DecodeState(batch, model), shared.select(copied), beam.size)
     hidden_at = shared_first_step(shared, batch, order, model) if beams.state.remaining.all() else None
     beams.drop_finished(beams.state.remaining)
     step = 0

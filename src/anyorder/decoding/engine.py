@@ -111,7 +111,8 @@ def run_decoding(
     state = state or DecodeState(batch, model)
     revision = revision or NoRevision()
     shared = model.context(batch.canvases)
-    context = shared.repeat(batch.copies) if batch.copies > 1 else shared
+    copied = np.repeat(np.arange(len(batch.canvases.lengths)), batch.copies)
+    context = shared.select(copied) if batch.copies > 1 else shared
     if isinstance(schedule, FixedSchedule) and isinstance(revision, NoRevision):
         first = shared_first_step(shared, batch, order, model) if batch.copies > 1 and not state.step else None
         return _run_fixed(model, state, context, order, schedule, max_step, first, on_step, sampler)

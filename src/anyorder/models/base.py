@@ -49,13 +49,8 @@ class CanvasBatch:
     def take(self, canvases: np.ndarray) -> "CanvasBatch":
         """A selection of the canvases, by index; indices may repeat."""
         packed = self.packed.take(canvases)
-        offsets = self.starts - self.packed.starts
-        return CanvasBatch(
-            packed,
-            packed.starts + offsets[canvases],
-            self.lengths[canvases],
-            None if self.sources is None else self.sources.take(canvases),
-        )
+        starts = packed.starts + (self.starts - self.packed.starts)[canvases]
+        return CanvasBatch(packed, starts, self.lengths[canvases], self.sources and self.sources.take(canvases))
 
 
 class Context(ABC):
@@ -69,16 +64,12 @@ class Context(ABC):
         """The last hidden states at some positions: (queries, hidden_size). tokens: (packed tokens,)"""
 
     @abstractmethod
-    def repeat(self, copies: int) -> "Context":
-        """Each canvas `copies` times, its copies adjacent; cached values are copied, not recomputed."""
-
-    @abstractmethod
     def keep_first(self, count: int) -> None:
         """Drop all but the first `count` canvases, in place. Nothing moves."""
 
     @abstractmethod
     def select(self, canvases: np.ndarray) -> "Context":
-        """Only these canvases, by index."""
+        """These canvases, by index; indices may repeat. Cached values are copied, not recomputed."""
 
 
 class Model(Protocol):

@@ -17,10 +17,9 @@ from torch import Tensor
 from anyorder.data.packing import PackedBatch, ranges
 from anyorder.errors import InputError
 from anyorder.models.base import Canvas, CanvasBatch
-from anyorder.models.hf.block_cache import BlockCausalContext
+from anyorder.models.hf.contexts import ROUND_CPU, BlockCausalContext, PaddedContext
 from anyorder.models.hf.families import END_TOKENS, Family
 from anyorder.models.hf.fixed_summation import sum_in_fixed_order
-from anyorder.models.hf.padded_context import ROUND_CPU, PaddedContext
 
 MASK = "[MASK]"
 """Marks a mask in texts, whatever the model's own mask token is."""
@@ -31,57 +30,46 @@ class TransformersModel:
     `pretrained.wrap_transformers` takes objects."""
 
     def __init__(
-        self,
-        network: Any,
-        tokenizer: Any,
-        family: Family,
-        mask_token: int,
-        is_shifted: bool = False,
-        block_size: int | None = None,
-        path: Path | None = None,
-        name: str = "",
+        self, network: Any, tokenizer: Any, family: Family, mask_token: int, path: Path | None = None, name: str = ""
     ):
-        """network: an instance of the family's class. is_shifted, block_size: see `Family`. name: that of the folder if
-        empty."""
+        """network: an instance of the family's class. name: that of the folder if empty."""
         self.family = family
         self.tokenizer = tokenizer
         self.mask_token = mask_token
-        self.is_shifted = is_shifted
-        self.block_size = block_size
+        self.is_shifted = family.is_shifted
+        self.block_size = family.block_size
         self.path = path
         self.name = name or (path.name if path else "")
         self.network = network.eval().requires_grad_(False)
         sum_in_fixed_order(network)
+        config = network.config
+        if family.is_language_model:
+            config.is_causal = False
+        self.hidden_size: int = config.hidden_size
+        self.vocab_size = len(network.get_output_embeddings().weight)
+        padding = (config.pad_token_id, tokenizer.pad_token_id)
+        self.padding_token: int = next((token for token in padding if token is not None), 0)
         self._mask_text = str(tokenizer.convert_ids_to_tokens(mask_token))
         self._mask_pattern = re.compile(f" *(?:{re.escape(MASK)}|{re.escape(self._mask_text)})")
         self._before, self._after = self._delimiters()
+        reserved = config.pad_token_id + 1 if family.positions_after_padding else 0
+        self.max_positions: int = config.max_position_embeddings - reserved
+        """Maximum sequence length, delimiters included."""
+        self.max_length = self.max_positions - len(self._before) - len(self._after)
         if not self.allowed_tokens.any():
             raise InputError(f"{self.name}: its tokenizer has no tokens but special ones")
 
     def generating(self) -> "TransformersModel":
         """The same model, allowed to end a text."""
         model = copy(self)
-        model.__dict__["allowed_tokens"] = self._allowed_in_generation
+        model.allowed_tokens = self.allowed_tokens.copy()
+        model.allowed_tokens[list(self.end_tokens)] = True
+        model.allowed_tokens[self.mask_token] = False
         return model
-
-    @cached_property
-    def _allowed_in_generation(self) -> np.ndarray:
-        allowed = self.allowed_tokens.copy()
-        allowed[list(self.end_tokens)] = True
-        allowed[self.mask_token] = False
-        return allowed
 
     @property
     def device(self) -> torch.device:
         return self.network.device
-
-    @property
-    def hidden_size(self) -> int:
-        return self.network.config.hidden_size
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.network.get_output_embeddings().weight)
 
     @cached_property
     def vocabulary_fingerprint(self) -> str:
@@ -112,22 +100,6 @@ class TransformersModel:
         elif numbers[0] in [*self._before, *self._after]:
             return frozenset()
         return frozenset(number for number in numbers if number is not None and 0 <= number < self.vocab_size)
-
-    @cached_property
-    def max_positions(self) -> int:
-        """Maximum sequence length, delimiters included."""
-        config = self.network.config
-        reserved = config.pad_token_id + 1 if self.family.positions_after_padding else 0
-        return config.max_position_embeddings - reserved
-
-    @property
-    def max_length(self) -> int:
-        return self.max_positions - len(self._before) - len(self._after)
-
-    @property
-    def padding_token(self) -> int:
-        config = self.network.config
-        return next((one for one in (config.pad_token_id, self.tokenizer.pad_token_id) if one is not None), 0)
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Ids of texts in which `[MASK]` or the model's own mask token is a mask. No delimiters.

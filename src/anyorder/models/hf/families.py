@@ -5,7 +5,7 @@ never run.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -89,15 +89,10 @@ def _diffusion_weights(body: str, embeddings: str) -> dict[str, str]:
 
 
 _Decoder = partial(Family, is_language_model=True)
-_QWEN = "Qwen2Tokenizer"
-_GENERIC = "PreTrainedTokenizerFast"
-_DIT = partial(
-    _Decoder,
-    tokenizer_class="GPT2Tokenizer",
-    tokenizer_name="openai-community/gpt2",
-    converts=dit_weights,
-    native_config=dit_config,
-)
+_Qwen = partial(_Decoder, tokenizer_class="Qwen2Tokenizer")
+_Generic = partial(_Decoder, tokenizer_class="PreTrainedTokenizerFast")
+_Gpt2 = partial(_Decoder, tokenizer_class="GPT2Tokenizer", tokenizer_name="openai-community/gpt2")
+_Dit = partial(_Gpt2, converts=dit_weights, native_config=dit_config)
 
 FAMILIES: dict[str, Family] = {
     "bert": Family("BertForMaskedLM", ("cls",)),
@@ -114,40 +109,22 @@ FAMILIES: dict[str, Family] = {
     "qwen2": _Decoder("Qwen2ForCausalLM", is_shifted=True),
     "qwen3": _Decoder("Qwen3ForCausalLM"),
     "qwen3_moe": _Decoder("Qwen3MoeForCausalLM"),
-    "sdar": _Decoder("Qwen3ForCausalLM", block_size=4, tokenizer_class=_QWEN, mask_token=151_669),
-    "Dream": _Decoder("Qwen2ForCausalLM", is_shifted=True, tokenizer_class=_QWEN, mask_token=151_666),
-    "llada": _Decoder(
-        "LlamaForCausalLM",
-        tokenizer_class=_GENERIC,
-        mask_token=126_336,
-        renames=_LLADA_WEIGHTS,
-        native_config=llada_config,
+    "sdar": _Qwen("Qwen3ForCausalLM", block_size=4, mask_token=151_669),
+    "Dream": _Qwen("Qwen2ForCausalLM", is_shifted=True, mask_token=151_666),
+    "Fast_dLLM_Qwen": _Qwen(
+        "Qwen2ForCausalLM", is_shifted=True, block_size=32, block_key="bd_size", mask_token=151_665
     ),
-    "lladamoe": _Decoder(
-        "Qwen3MoeForCausalLM", tokenizer_class=_GENERIC, mask_token=156_895, native_config=llada_moe_config
+    "rnd1": _Qwen("Qwen3MoeForCausalLM", is_shifted=True, mask_token=151_669),
+    "llada": _Generic("LlamaForCausalLM", mask_token=126_336, renames=_LLADA_WEIGHTS, native_config=llada_config),
+    "lladamoe": _Generic("Qwen3MoeForCausalLM", mask_token=156_895, native_config=llada_moe_config),
+    "llada2_moe": _Generic(
+        "Glm4MoeForCausalLM", block_size=32, mask_token=156_895, converts=llada2_weights, native_config=llada2_config
     ),
-    "llada2_moe": _Decoder(
-        "Glm4MoeForCausalLM",
-        block_size=32,
-        tokenizer_class=_GENERIC,
-        mask_token=156_895,
-        converts=llada2_weights,
-        native_config=llada2_config,
-    ),
-    "Fast_dLLM_Qwen": _Decoder(
-        "Qwen2ForCausalLM",
-        is_shifted=True,
-        block_size=32,
-        block_key="bd_size",
-        tokenizer_class=_QWEN,
-        mask_token=151_665,
-    ),
-    "rnd1": _Decoder("Qwen3MoeForCausalLM", is_shifted=True, tokenizer_class=_QWEN, mask_token=151_669),
-    "a2d-llama": _Decoder("LlamaForCausalLM", tokenizer_class=_GENERIC, appends_mask=True),
-    "a2d-qwen2": _Decoder("Qwen2ForCausalLM", tokenizer_class=_QWEN, appends_mask=True),
-    "a2d-qwen3": _Decoder("Qwen3ForCausalLM", tokenizer_class=_QWEN, appends_mask=True),
-    "mdlm": _DIT("Starcoder2ForCausalLM"),
-    "bd3lm": _DIT("Starcoder2ForCausalLM", block_size=1),
+    "a2d-llama": _Generic("LlamaForCausalLM", appends_mask=True),
+    "a2d-qwen2": _Qwen("Qwen2ForCausalLM", appends_mask=True),
+    "a2d-qwen3": _Qwen("Qwen3ForCausalLM", appends_mask=True),
+    "mdlm": _Dit("Starcoder2ForCausalLM"),
+    "bd3lm": _Dit("Starcoder2ForCausalLM", block_size=1),
 }
 """By `model_type` in config.json. Llama, GPT-2 and Qwen2 are shifted by default because their undirected descendants
 (DiffuLLaMA, DiffuGPT, Dream) are; Qwen3 is not, and neither are dLLM's conversions of these models (`a2d-...`)."""
@@ -166,7 +143,7 @@ def register_family(model_type: str, family: Family) -> None:
 
 
 def family_of(record: Record) -> Family:
-    """A model's family, from its config.json."""
+    """A model's family, from its config.json, which may say otherwise about shift and blocks."""
     kind = record.text("model_type", default="")
     if kind == "llada" and "num_experts" in record:  # LLaDA-MoE's checkpoints on the hub use this type
         kind = "lladamoe"
@@ -177,4 +154,10 @@ def family_of(record: Record) -> Family:
             f"{record.where}: model_type '{kind}' is not one of the masked models that can be loaded "
             f"({', '.join(sorted(FAMILIES))})"
         )
-    return FAMILIES[kind]
+    family = FAMILIES[kind]
+    is_shifted = bool(record.integer("logits_shift", at_most=1, default=int(family.is_shifted)))
+    has_blocks = record.boolean("cross_attn", default=True)  # BD3-LM is first trained without blocks
+    if not (family.is_language_model and has_blocks):
+        return replace(family, is_shifted=is_shifted, block_size=None)
+    block_size = record.integer(family.block_key, at_least=1, default=family.block_size)
+    return replace(family, is_shifted=is_shifted, block_size=block_size)

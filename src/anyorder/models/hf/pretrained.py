@@ -14,7 +14,7 @@ from anyorder.files import verify
 from anyorder.files.records import Record, check_finite, no_weights, parse_json, read_json, read_record, read_tensors
 from anyorder.models.hf.adapter import TransformersModel
 from anyorder.models.hf.families import FAMILIES, Family, family_of
-from anyorder.models.native.storage import CONFIG, WEIGHTS, find, local_folder
+from anyorder.models.native.storage import CONFIG, WEIGHTS, as_input_error, find, local_folder
 
 PREFIX = "hf:"
 _VOCABULARIES = ("merges.txt", "vocab.txt", "*.model")
@@ -45,22 +45,20 @@ def load_transformers(
     family = family_of(record)
     with quiet():
         tokenizer = _load_tokenizer(folder, family)
-        config = _load_config(folder, record, family)
+        settings = family.native_config(record)
+        with as_input_error(f"{folder / CONFIG}: does not describe a {family.class_name}"):
+            config = getattr(import_transformers(), family.class_name).config_class.from_dict(settings)
         mask_token = _mask_token(folder, tokenizer, config, family)
         network = _load_network(folder, config, record, family, dtype).to(device)
-    return TransformersModel(network, tokenizer, family, mask_token, *_conventions(record, family), path=folder)
+    return TransformersModel(network, tokenizer, family, mask_token, folder)
 
 
 def wrap_transformers(network: Any, tokenizer: Any, name: str = "model") -> TransformersModel:
     """A masked model from a network of Transformers and a tokenizer that are in memory.
 
-    The network itself is used, not a copy: it is put into evaluation mode, frozen and undirected, and its layers sum in
-    a fixed order. Its device and precision stay. The tokenizer is copied.
-
-    Args:
-        network: An instance of a native class, such as `BertForMaskedLM`, with its output layer.
-        tokenizer: Its tokenizer.
-        name: What records and messages call the model.
+    The network is an instance of a native class with its output layer, such as `BertForMaskedLM`. It is used itself,
+    not a copy: it is put into evaluation mode, frozen and undirected, and its layers sum in a fixed order. Its device
+    and precision stay. The tokenizer is copied. name: what records and messages call the model.
     """
     settings: Any = getattr(network, "config", None)
     if not hasattr(settings, "to_json_string"):
@@ -77,22 +75,8 @@ def wrap_transformers(network: Any, tokenizer: Any, name: str = "model") -> Tran
         tokenizer.model_max_length = _ANY_LENGTH
         mask_token = _mask_token(name, tokenizer, settings, family)
         network.set_attn_implementation("sdpa")
-    if family.is_language_model:
-        settings.is_causal = False
     check_finite(name, network.named_parameters())
-    return TransformersModel(network, tokenizer, family, mask_token, *_conventions(record, family), name=name)
-
-
-def _conventions(record: Record, family: Family) -> tuple[bool, int | None]:
-    """Whether position i is predicted by the output at i - 1, and the block size; see `Family`."""
-    return bool(record.integer("logits_shift", at_most=1, default=int(family.is_shifted))), _block_size(record, family)
-
-
-def _block_size(record: Record, family: Family) -> int | None:
-    has_blocks = record.boolean("cross_attn", default=True)  # BD3-LM is first trained without blocks
-    if not (family.is_language_model and has_blocks):
-        return None
-    return record.integer(family.block_key, at_least=1) if family.block_key in record else family.block_size
+    return TransformersModel(network, tokenizer, family, mask_token, name=name)
 
 
 def _load_tokenizer(folder: Path, family: Family) -> Any:
@@ -103,7 +87,7 @@ def _load_tokenizer(folder: Path, family: Family) -> Any:
     is_generic = named.text("tokenizer_class", default="") in ("PreTrainedTokenizerFast", "TokenizersBackend")
     class_name = "PreTrainedTokenizerFast" if is_generic else family.tokenizer_class
     options = {"trust_remote_code": False} if class_name == "AutoTokenizer" else {}
-    with _as_input_error(f"{folder}: its tokenizer cannot be read"):
+    with as_input_error(f"{folder}: its tokenizer cannot be read"):
         tokenizer_class = getattr(import_transformers(), class_name)
         tokenizer = tokenizer_class.from_pretrained(folder, local_files_only=True, **options)
     tokenizer.model_max_length = _ANY_LENGTH
@@ -116,17 +100,8 @@ def _fetch_tokenizer(folder: Path, name: str | None) -> Path:
 
     if name is None:
         raise InputError(f"{folder}: has no tokenizer (tokenizer.json)")
-    with _as_input_error(f"{folder}: has no tokenizer; put the tokenizer.json of {name} there"):
+    with as_input_error(f"{folder}: has no tokenizer; put the tokenizer.json of {name} there"):
         return Path(snapshot_download(name, allow_patterns=["tokenizer*.json", "vocab.json", "merges.txt"]))
-
-
-def _load_config(folder: Path, record: Record, family: Family) -> Any:
-    settings = family.native_config(record)
-    with _as_input_error(f"{folder / CONFIG}: does not describe a {family.class_name}"):
-        config = getattr(import_transformers(), family.class_name).config_class.from_dict(settings)
-    if family.is_language_model:
-        config.is_causal = False
-    return config
 
 
 def _mask_token(place: Path | str, tokenizer: Any, config: Any, family: Family) -> int:
@@ -146,7 +121,7 @@ def _load_network(folder: Path, config: Any, record: Record, family: Family, dty
         raise no_weights(folder / WEIGHTS)
     weights = _converted_weights(folder, record, family) if family.converts else None
     output_bias = weights.pop(_OUTPUT_BIAS, None) if weights else None
-    with _as_input_error(f"{folder}: its weights cannot be read"):
+    with as_input_error(f"{folder}: its weights cannot be read"):
         network, loaded = getattr(import_transformers(), family.class_name).from_pretrained(
             folder if weights is None else None,
             config=config,
@@ -192,7 +167,7 @@ def _converted_weights(folder: Path, record: Record, family: Family) -> dict[str
     theirs: dict[str, torch.Tensor] = {}
     for file in sorted(folder.glob("*.safetensors")):
         theirs |= read_tensors(file)
-    with _as_input_error(f"{folder}: its weights cannot be read"):
+    with as_input_error(f"{folder}: its weights cannot be read"):
         try:
             return family.converts(theirs, record)
         except KeyError as error:
@@ -201,24 +176,10 @@ def _converted_weights(folder: Path, record: Record, family: Family) -> dict[str
 
 
 def import_transformers() -> Any:
-    """The package, or an error saying how to install it."""
-    try:
-        import transformers
-    except ImportError:
-        raise InputError("models of Transformers need that package: pip install 'transformers>=5.2'") from None
+    """The package; importing it takes seconds, so it waits until it is needed."""
+    import transformers
+
     return transformers
-
-
-@contextmanager
-def _as_input_error(message: str) -> Iterator[None]:
-    """Transformers, tokenizers and safetensors raise errors of all kinds for damaged files."""
-    try:
-        yield
-    except (InputError, MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise InputError(f"{message} ({reason})") from None
 
 
 @contextmanager

@@ -32,7 +32,7 @@ class Segments:
     """Length of the longest segment, or an upper bound."""
     lengths: np.ndarray | None = None
     """(segments,) on the host; needed wherever the variable-length kernel cannot run."""
-    _plans: list[tuple["Segments", "_Plan"]] = field(default_factory=list, repr=False)
+    _plans: dict["Segments", "_Plan"] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, lengths: np.ndarray, device: torch.device | str = "cpu") -> "Segments":
@@ -59,12 +59,9 @@ class Segments:
 
     def plan(self, keys: "Segments") -> "_Plan":
         """How these queries attend to those keys in SDPA; computed once for all layers."""
-        for known, plan in self._plans:
-            if known is keys:
-                return plan
-        plan = _Plan.make(self, keys)
-        self._plans.append((keys, plan))
-        return plan
+        if keys not in self._plans:
+            self._plans[keys] = _Plan(self, keys)
+        return self._plans[keys]
 
 
 @dataclass(frozen=True)
@@ -84,9 +81,7 @@ def attend(query: Tensor, keys_values: Tensor, queries: Segments, keys: Segments
     """
     short = max(queries.max_seqlen, keys.max_seqlen) <= kernels.MAX_LENGTH and query.shape[-1] in kernels.HEAD_SIZES
     if short and kernels.usable(query):
-        return kernels.attend_short(
-            query, keys_values, queries.cu_seqlens, keys.cu_seqlens, queries.max_seqlen, keys.max_seqlen
-        )
+        return kernels.attend_short(query, keys_values, queries, keys)
     key, value = keys_values[:, 0], keys_values[:, 1]
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
         if len(queries.cu_seqlens) - 1 <= MAX_SEGMENTS:
@@ -145,22 +140,6 @@ class SourceIsolated(AttentionPattern):
         return torch.where(self.is_target[:, None, None], whole, apart)
 
 
-@dataclass
-class Cache:
-    """Keys and values of every layer for pairs with a fixed source and a changing target.
-
-    Packed layout: source 1, target 1, source 2, target 2, ...
-    """
-
-    layers: list[Tensor]
-    """Per layer (tokens, 2, heads, size): keys and values."""
-
-    def store(self, layer: int, rows: Tensor, keys_values: Tensor) -> None:
-        """keys_values: (rows, 2, heads, size)"""
-        # The copy moves element by element: 8-byte elements take a quarter of the time of half-precision ones.
-        _wide(self.layers[layer]).index_copy_(0, rows, _wide(keys_values))
-
-
 @dataclass(frozen=True)
 class Prefill(AttentionPattern):
     """Sources alone, each attending to itself; their keys and values go into a cache."""
@@ -168,10 +147,11 @@ class Prefill(AttentionPattern):
     sources: Segments
     rows: Tensor
     """(tokens,) the cache row of each source token."""
-    cache: Cache
+    cache: list[Tensor]
+    """Per layer (tokens of all pairs, 2, heads, size): keys and values."""
 
     def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
-        self.cache.store(layer, self.rows, keys_values)
+        store(self.cache[layer], self.rows, keys_values)
         return attend(query, keys_values, self.sources, self.sources)
 
 
@@ -183,15 +163,20 @@ class CachedSource(AttentionPattern):
     pairs: Segments
     rows: Tensor
     """(tokens,) the cache row of each target token."""
-    cache: Cache
+    cache: list[Tensor]
 
     def attend(self, layer: int, query: Tensor, keys_values: Tensor, at: QueryPositions | None) -> Tensor:
-        self.cache.store(layer, self.rows, keys_values)
-        return attend(query, self.cache.layers[layer], at.segments if at else self.targets, self.pairs)
+        store(self.cache[layer], self.rows, keys_values)
+        return attend(query, self.cache[layer], at.segments if at else self.targets, self.pairs)
+
+
+def store(cache: Tensor, rows: Tensor, keys_values: Tensor) -> None:
+    """Write keys and values, (rows, 2, heads, size), into these rows of one layer's cache."""
+    _wide(cache).index_copy_(0, rows, _wide(keys_values))
 
 
 def _wide(tensor: Tensor) -> Tensor:
-    """The rows as (rows, anything), viewed as int64 if their size allows it."""
+    """Rows as int64 if their size allows it: copying 8-byte elements takes a quarter of the time of 2-byte ones."""
     flat = tensor.flatten(1)
     return flat.view(torch.int64) if flat.shape[1] * flat.element_size() % 8 == 0 else flat
 
@@ -202,17 +187,10 @@ SINGLE_QUERY = 4
 """A single query is padded to this many rows. With fewer, some matrix libraries' results depend on the batch."""
 
 
-@dataclass(frozen=True)
 class _Plan:
     """Packed attention through SDPA: one call per pair of rounded lengths."""
 
-    groups: list[tuple[Tensor, ...]]
-    """(queries to take, keys to take, which keys are real): (B, Q), (B, K), (B, 1, 1, K)."""
-    back: Tensor
-    """(tokens,) index of each packed query's result in the groups' concatenated results."""
-
-    @classmethod
-    def make(cls, queries: Segments, keys: Segments) -> "_Plan":
+    def __init__(self, queries: Segments, keys: Segments):
         if queries.lengths is None or keys.lengths is None:
             raise ValueError("attention outside CUDA half precision needs the segment lengths on the host")
         device = queries.cu_seqlens.device
@@ -220,24 +198,24 @@ class _Plan:
         q_starts, k_starts = starts_of(q_lengths), starts_of(k_lengths)
         q_sizes = np.where(q_lengths == 1, SINGLE_QUERY, round_up(q_lengths, ROUND))
         back = np.zeros(int(q_lengths.sum()), np.int64)
-        groups = []
+        self._groups: list[tuple[Tensor, ...]] = []
+        """(queries to take, keys to take, which keys are real): (B, Q), (B, K), (B, 1, 1, K)."""
         done = 0
         for (q_size, k_size), members in same_shapes(q_sizes, round_up(k_lengths, ROUND)):
             if q_size == 0:
                 continue
             take_q, is_query = padded_rows(q_starts[members], q_lengths[members], q_size)
             take_k, is_key = padded_rows(k_starts[members], k_lengths[members], k_size)
-            groups.append(tuple(to_device(array, device) for array in (take_q, take_k, is_key[:, None, None])))
+            self._groups.append(tuple(to_device(array, device) for array in (take_q, take_k, is_key[:, None, None])))
             back[take_q[is_query]] = done + np.flatnonzero(is_query)
             done += is_query.size
-        return cls(groups, to_device(back, device))
+        self._back = to_device(back, device)
+        """(tokens,) index of each packed query's result in the groups' concatenated results."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         results = []
-        for take_q, take_k, real in self.groups:
-            q, k, v = query[take_q], key[take_k], value[take_k]
-            out = F.scaled_dot_product_attention(
-                q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=real
-            )
+        for take_q, take_k, real in self._groups:
+            q, k, v = (one.transpose(1, 2) for one in (query[take_q], key[take_k], value[take_k]))
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=real)
             results.append(out.transpose(1, 2).flatten(0, 1))
-        return torch.cat(results)[self.back]
+        return torch.cat(results)[self._back]

@@ -7,9 +7,13 @@ training uses the libraries' own, and so does decoding without Triton (it comes 
 
 from functools import cache
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from anyorder.models.native.attention import Segments
 
 MAX_LENGTH = 256
 """Segments up to this length are short enough for the attention kernel."""
@@ -28,27 +32,17 @@ def usable(tensor: Tensor) -> bool:
     return tensor.is_cuda and half and not torch.is_grad_enabled() and _installed()
 
 
-def attend_short(
-    query: Tensor,
-    keys_values: Tensor,
-    query_cu_seqlens: Tensor,
-    key_cu_seqlens: Tensor,
-    max_query_length: int,
-    max_key_length: int,
-) -> Tensor:
-    """Attention of segment i of the queries to segment i of the keys and values; all packed.
-
-    query: (tokens, heads, size), keys_values: (tokens, 2, heads, size), cu_seqlens: (segments + 1,) int32
-    """
+def attend_short(query: Tensor, keys_values: Tensor, queries: "Segments", keys: "Segments") -> Tensor:
+    """`attention.attend` in one kernel."""
     from anyorder.models.native.triton_kernels import attention
 
     tokens, heads, size = query.shape
     out = torch.empty((tokens, heads, size), dtype=query.dtype, device=query.device)
-    block_q = min(64, max(16, _power(max_query_length)))
-    block_k = min(64, max(16, _power(max_key_length)))
-    grid = (len(query_cu_seqlens) - 1, heads, -(-max_query_length // block_q))
+    block_q = min(64, max(16, _power(queries.max_seqlen)))
+    block_k = min(64, max(16, _power(keys.max_seqlen)))
+    grid = (len(queries.cu_seqlens) - 1, heads, -(-queries.max_seqlen // block_q))
     attention[grid](
-        query, keys_values, out, query_cu_seqlens, key_cu_seqlens,
+        query, keys_values, out, queries.cu_seqlens, keys.cu_seqlens,
         query.stride(0), query.stride(1), keys_values.stride(0), keys_values.stride(1), keys_values.stride(2),
         out.stride(0), out.stride(1),
         SCALE=size**-0.5 * 1.4426950408889634,  # log2(e): the kernel uses exp2

@@ -4,8 +4,8 @@
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -93,20 +93,26 @@ def save(model: TranslationModel, folder: Path, storage: str = "float32") -> Non
 def find(name: str | Path, vocabularies: Sequence[str] = ("merges.txt",), only_here: bool = True) -> Path:
     """The folder of a model: as given, bundled with this package, or fetched from the hub into its cache.
 
-    Args:
-        name: A path, the name of a bundled model, or a hub id.
-        vocabularies: Files to fetch besides JSON and weights.
-        only_here: Whether a name without a slash can only be that of a bundled model.
+    vocabularies: files to fetch besides JSON and weights. only_here: whether a name without a slash can only be that of
+    a bundled model.
     """
     path = local_folder(name)
+    if (path / CONFIG).exists():
+        return path
+    if (path / "model" / CONFIG).exists():
+        raise InputError(f"{path}: is the folder of a run; its model is {path / 'model'}")
     if path.is_dir():
-        return check_model_folder(path)
+        raise InputError(f"{path}: no model in this folder (it has no {CONFIG})")
     name = str(name)
     if not name or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise InputError(f"{name}: no such folder")
     if only_here and "/" not in name:
         raise unknown("model", name, bundled_models())
-    return _fetch(name, vocabularies)
+    from huggingface_hub import snapshot_download
+
+    patterns = ["*.json", "*.safetensors", *vocabularies]  # `*` matches in subfolders: includes learned orders
+    with as_input_error(f"{name}: there is no such folder, and it could not be fetched from the hub"):
+        return Path(snapshot_download(name, allow_patterns=patterns))
 
 
 def local_folder(name: str | Path) -> Path:
@@ -120,40 +126,24 @@ def bundled_models() -> list[str]:
     return [file.parent.name for file in sorted(BUNDLED.glob(f"*/{CONFIG}"))]
 
 
-def check_model_folder(folder: Path) -> Path:
-    """Raise `InputError` if a folder holds no model."""
-    if not (folder / CONFIG).exists():
-        if (folder / "model" / CONFIG).exists():
-            raise InputError(f"{folder}: is the folder of a run; its model is {folder / 'model'}")
-        raise InputError(f"{folder}: no model in this folder (it has no {CONFIG})")
-    return folder
-
-
-def _fetch(name: str, vocabularies: Sequence[str]) -> Path:
-    """The folder in the hub cache with the model of that id."""
-    from huggingface_hub import snapshot_download
-
-    patterns = ["*.json", "*.safetensors", *vocabularies]  # `*` matches in subfolders: includes learned orders
+@contextmanager
+def as_input_error(message: str) -> Iterator[None]:
+    """The hub client, Transformers, tokenizers and safetensors raise errors of all kinds."""
     try:
-        return Path(snapshot_download(name, allow_patterns=patterns))
-    except Exception as error:  # the hub client raises its own errors, network errors and file system errors
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(
-            f"{name}: there is no such folder, and it could not be fetched from the hub ({reason})"
-        ) from None
+        yield
+    except (InputError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise InputError(f"{message} ({reason})") from None
 
 
 def build(
     config: ModelConfig, vocabulary: Vocabulary, weights: Mapping[str, Tensor], file: Path, ignore: str | None = None
 ) -> TranslationModel:
-    """A model with these weights. Memory is allocated only once their names and shapes are known to fit.
+    """A model with the weights of a file. Memory is allocated only once their names and shapes are known to fit.
 
-    Args:
-        config: The model's configuration.
-        vocabulary: Its vocabulary.
-        weights: The weights from `file`.
-        file: What error messages call them.
-        ignore: Weights whose names start with this are not in the file; they keep their initial values.
+    Weights whose names start with `ignore` are not in the file; they keep their initial values.
     """
     with shapes_only():
         shapes = {name: value.shape for name, value in TranslationModel(config, vocabulary).state_dict().items()}

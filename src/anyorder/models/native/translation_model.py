@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.data.packing import PackedBatch, pack_sentences, ranges
+from anyorder.data.packing import PackedBatch, pack_sentences
 from anyorder.data.text import Text, TextConfig
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.device import to_device
 from anyorder.errors import InputError, check_number
 from anyorder.models.base import Canvas, CanvasBatch
-from anyorder.models.native.attention import FullAttention, Segments
+from anyorder.models.native.attention import AttentionPattern, FullAttention, Segments
 from anyorder.models.native.length import LengthPredictor, LengthTable, likely_lengths, pool
 from anyorder.models.native.transformer import Transformer, TransformerConfig, rowwise_linear
 from anyorder.models.native.translation_context import CachedSourceContext, FullPairContext
@@ -74,6 +74,11 @@ class TranslationModel(nn.Module):
             )
         self.config = config
         self.vocabulary = vocabulary
+        self.vocab_size = config.vocab_size
+        self.hidden_size = config.transformer.hidden_size
+        self.mask_token = vocabulary.mask
+        self.max_length = config.transformer.max_positions - 2
+        """Maximum subwords in a source or target, no delimiters."""
         self.length_table: LengthTable | None = None
         self.path: Path | None = None
         """The folder it was loaded from; learned orders are stored there."""
@@ -94,30 +99,13 @@ class TranslationModel(nn.Module):
         return self.path.name if self.path else ""
 
     @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def hidden_size(self) -> int:
-        return self.config.transformer.hidden_size
-
-    @property
     def vocabulary_fingerprint(self) -> str:
         return self.vocabulary.fingerprint
-
-    @property
-    def mask_token(self) -> int:
-        return self.vocabulary.mask
 
     @property
     def allowed_tokens(self) -> np.ndarray:
         """(vocab_size,) bool: everything but the special tokens, which come first."""
         return np.arange(self.vocab_size) >= self.vocabulary.first_word
-
-    @property
-    def max_length(self) -> int:
-        """Maximum subwords in a source or target, no delimiters."""
-        return self.config.transformer.max_positions - 2
 
     def languages(self, direction: str) -> tuple[str, str]:
         """Source and target language of a direction such as `de-en`."""
@@ -131,29 +119,16 @@ class TranslationModel(nn.Module):
     def pack(self, canvases: Sequence[Canvas]) -> CanvasBatch:
         languages = np.array([self.config.direction(canvas.task) for canvas in canvases])
         sources = [np.zeros(0, np.int64) if canvas.source is None else canvas.source for canvas in canvases]
-        tokens = np.concatenate([canvas.tokens for canvas in canvases])
-        lengths = np.array([len(canvas.tokens) for canvas in canvases])
-        return self.pack_targets(
-            pack_sentences(sources, languages[:, 0], self.vocabulary.eos), lengths, languages[:, 1], tokens
-        )
+        packed_sources = pack_sentences(sources, languages[:, 0], self.vocabulary.eos)
+        return self._pairs(packed_sources, [canvas.tokens for canvas in canvases], languages[:, 1])
 
-    def pack_targets(
-        self, sources: PackedBatch, lengths: np.ndarray, languages: np.ndarray, tokens: np.ndarray | None = None
-    ) -> CanvasBatch:
-        """Targets with delimiters around each.
+    def pack_targets(self, sources: PackedBatch, lengths: np.ndarray, languages: np.ndarray) -> CanvasBatch:
+        """A target of masks for each source. lengths, languages: (B,) number of masks, and of the target's language."""
+        return self._pairs(sources, [np.full(length, self.mask_token) for length in lengths], languages)
 
-        Args:
-            sources: What they are conditioned on.
-            lengths: (B,) number of positions in each.
-            languages: (B,) the number of each target's language.
-            tokens: Their tokens, end to end; all masks if not given.
-        """
-        sizes = lengths + 2
-        packed = np.full(int(sizes.sum()), self.vocabulary.eos, np.int64)
-        starts = np.cumsum(sizes) - sizes + 1
-        packed[ranges(starts, lengths)] = self.mask_token if tokens is None else tokens
-        targets = PackedBatch(packed, ranges(np.zeros_like(sizes), sizes), np.repeat(languages, sizes), sizes)
-        return CanvasBatch(targets, starts, lengths, sources)
+    def _pairs(self, sources: PackedBatch, targets: Sequence[np.ndarray], languages: np.ndarray) -> CanvasBatch:
+        packed = pack_sentences(targets, languages, self.vocabulary.eos)
+        return CanvasBatch(packed, packed.starts + 1, packed.sizes - 2, sources)
 
     def context(self, batch: CanvasBatch) -> CachedSourceContext | FullPairContext:
         assert batch.sources is not None
@@ -179,6 +154,12 @@ class TranslationModel(nn.Module):
     def _text(self) -> dict[str, Text]:
         return {language: Text(language, self.config.text) for language in self.config.languages}
 
+    def below_last(self, batch: PackedBatch, pattern: AttentionPattern) -> Tensor:
+        """`Transformer.below_last` for a batch on the host."""
+        arrays = (batch.tokens, batch.positions, batch.languages)
+        tokens, positions, languages = (to_device(array, self.device) for array in arrays)
+        return self.transformer.below_last(tokens, positions, languages, pattern)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """(queries, vocab_size) scores, in float32 when decoding: half precision would tie the best tokens."""
         weight = self.transformer.tokens.weight
@@ -202,23 +183,14 @@ class TranslationModel(nn.Module):
         if not self.config.predicts_length:
             raise InputError("this model has no trained length predictor: use length gold, or train it")
         source_language, target_language = self.config.direction(direction)
-        row = pack_sentences(sources, np.full(len(sources), source_language), self.vocabulary.eos)
-        device = self.device
-        below = self.transformer.below_last(
-            to_device(row.tokens, device),
-            to_device(row.positions, device),
-            to_device(row.languages, device),
-            FullAttention(Segments.of(row.sizes, device)),
-        )
-        sentence = to_device(np.repeat(np.arange(len(sources)), row.sizes), device)
-        lengths = row.sizes - 2
-        scores = self.length(
-            pool(below, sentence, len(sources)).to(below.dtype),
-            to_device(lengths, device),
-            torch.full((len(sources),), target_language, device=device),
-        )
-        longest = self.config.transformer.max_positions - 2
-        return likely_lengths(scores.float().cpu().numpy(), lengths, count, longest)
+        packed = pack_sentences(sources, np.full(len(sources), source_language), self.vocabulary.eos)
+        lengths, device = packed.sizes - 2, self.device
+        below = self.below_last(packed, FullAttention(Segments.of(packed.sizes, device)))
+        sentence = to_device(np.repeat(np.arange(len(sources)), packed.sizes), device)
+        pooled = pool(below, sentence, len(sources)).to(below.dtype)
+        languages = torch.full((len(sources),), target_language, device=device)
+        scores = self.length(pooled, to_device(lengths, device), languages)
+        return likely_lengths(scores.float().cpu().numpy(), lengths, count, self.max_length)
 
     @classmethod
     def from_pretrained(

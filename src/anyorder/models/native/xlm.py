@@ -10,7 +10,7 @@ from anyorder.data.text import TextConfig
 from anyorder.data.vocabulary import FILE, Vocabulary
 from anyorder.errors import InputError
 from anyorder.files.records import Record, read_record, read_tensors
-from anyorder.models.native.storage import WEIGHTS, build
+from anyorder.models.native.storage import WEIGHTS, as_input_error, build
 from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import ModelConfig, TranslationModel
 
@@ -23,6 +23,10 @@ def load_xlm(folder: Path, config: Record) -> TranslationModel:
     weights = _rename(read_tensors(folder / WEIGHTS))
     if "transformer.tokens.weight" not in weights:
         raise InputError(f"{folder / WEIGHTS}: does not fit its config.json: lacks transformer.embeddings.weight")
+    # XLM's tokenizer lowercases and strips accents unless its configuration says otherwise.
+    tokenizer = folder / "tokenizer_config.json"
+    settings = read_record(tokenizer) if tokenizer.exists() else Record("", {})
+    lowercase = settings.boolean("do_lowercase_and_remove_accent", default=True)
     model_config = ModelConfig(
         transformer=TransformerConfig(
             hidden_size=config.integer("emb_dim"),
@@ -34,7 +38,7 @@ def load_xlm(folder: Path, config: Record) -> TranslationModel:
         ),
         vocab_size=weights["transformer.tokens.weight"].shape[0],
         languages=_languages(config),
-        text=TextConfig(lowercase=_lowercase(folder)),
+        text=TextConfig(lowercase=lowercase),
         activation="gelu" if config.boolean("gelu_activation", default=True) else "relu",
         language_embeddings="transformer.languages.weight" in weights,
         predicts_length=False,
@@ -84,12 +88,6 @@ def _languages(config: Record) -> tuple[str, ...]:
     return ordered
 
 
-def _lowercase(folder: Path) -> bool:
-    """XLM's tokenizer lowercases and strips accents unless its configuration says otherwise."""
-    file = folder / "tokenizer_config.json"
-    return read_record(file).boolean("do_lowercase_and_remove_accent", default=True) if file.exists() else True
-
-
 def _vocabulary(folder: Path, tokens: int) -> Vocabulary:
     if (folder / FILE).exists():
         return Vocabulary.load(folder, tokens)
@@ -97,10 +95,8 @@ def _vocabulary(folder: Path, tokens: int) -> Vocabulary:
     numbers = {piece: listed.integer(piece) for piece in listed}
     if len(numbers) != tokens:
         raise InputError(f"{folder / 'vocab.json'}: wrong vocabulary: {len(numbers)} entries, the model has {tokens}")
-    try:
+    with as_input_error(f"{folder / 'merges.txt'}: cannot be read"):
         lines = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{folder / 'merges.txt'}: cannot be read ({error})") from None
     merges = [(parts[0], parts[1]) for line in lines if len(parts := line.split()) >= 2 and line[0] != "#"]
     # Pieces that exist only to be merged into longer ones are not in XLM's dictionary; they get ids past its end.
     for left, right in merges:

@@ -1,19 +1,9 @@
-"""Block-causal models: what is computed for a block is cached as long as it is valid.
+"""Contexts of Transformers models: sequences that run in full, or in blocks whose results are cached.
 
-A position sees its own block and the blocks before it. So the keys, values and outputs of a block depend only on the
-tokens up to its end, and they stay valid until one of these tokens changes. Each call to `hidden` runs the blocks from
-the first with a changed token to the last that is needed. This is correct for every order, schedule and revision. It is
-fast if blocks are filled from left to right: then each step runs only the block that is being filled.
-
-Nothing here depends on the order or the schedule: changes are detected by comparing tokens. The host waits for the
-device once per call, to learn which part of each sequence must run.
-
-On the CPU, sequences run in tiles that are always at the same positions and see the same number of keys. So a result is
-the same, bit for bit, whether the blocks before it were cached or recomputed.
+On the CPU a sequence's result does not depend on its batch: its padded length and whether it has a mask depend on the
+sequence alone.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from math import lcm
 from typing import TYPE_CHECKING
 
@@ -21,37 +11,92 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.data.packing import ranges, round_up, same_shapes, starts_of
+from anyorder.data.packing import padded_rows, ranges, round_up, same_shapes, starts_of
 from anyorder.device import to_device
 from anyorder.models.base import Context
-from anyorder.models.hf.padded_context import ROUND_CPU, ROUND_CUDA, predicted_by
-from anyorder.models.native.attention import Cache, QueryPositions
+from anyorder.models.native.attention import QueryPositions, store
 
 if TYPE_CHECKING:
     from anyorder.models.hf.adapter import TransformersModel
+
+ROUND_CPU, ROUND_CUDA = 16, 64
+"""Padded lengths are multiples of this. Elementwise kernels handle the last few elements of a tensor differently; with
+multiples of 16 rows there is no such remainder on the CPU. On CUDA, fewer and larger batches are faster."""
+
+
+class PaddedContext(Context):
+    """Right-padded sequences that are run in full on every call; those of the same padded length run together.
+
+    Sequences that need no padding run separately, without an attention mask.
+    """
+
+    def __init__(self, model: "TransformersModel", sizes: np.ndarray):
+        """sizes: (B,) length of each sequence, delimiters included."""
+        self._model = model
+        self._plan(sizes)
+
+    def _plan(self, sizes: np.ndarray) -> None:
+        """Group the sequences, and locate the output of each token."""
+        model, device = self._model, self._model.device
+        self._sizes = sizes
+        self._groups: list[tuple[Tensor, Tensor, Tensor | None]] = []
+        """Per group: indices of its packed tokens (B, L), which of them are real (B, L), and the attention mask."""
+        starts = starts_of(sizes)
+        step = ROUND_CUDA if device.type == "cuda" else ROUND_CPU
+        padded = np.minimum(round_up(sizes, step), model.max_positions)
+        row_of = np.zeros(int(sizes.sum()), np.int64)
+        done = 0
+        for (width, has_padding), members in same_shapes(padded, sizes < padded):
+            take, real = padded_rows(starts[members], sizes[members], width)
+            mask = to_device(real.astype(np.int64), device) if has_padding else None
+            self._groups.append((to_device(take, device), to_device(real, device), mask))
+            row_of[take[real]] = done + np.flatnonzero(real)
+            done += real.size
+        self._row_of = to_device(row_of[predicted_by(sizes, model.is_shifted)], device)
+        """(packed tokens,) for each token, the index of the output that predicts it, among those of all groups."""
+
+    def hidden(self, tokens: Tensor, at: QueryPositions) -> Tensor:
+        body = self._model.network.base_model
+        options = {"use_cache": False} if self._model.family.is_language_model else {}
+        outputs = []
+        for take, real, mask in self._groups:
+            ids = tokens[take].masked_fill(~real, self._model.padding_token)
+            states = body(input_ids=ids, attention_mask=mask, **options).last_hidden_state
+            outputs.append(states.flatten(0, 1))
+        return torch.cat(outputs)[self._row_of[at.rows]]
+
+    def keep_first(self, count: int) -> None:
+        self._plan(self._sizes[:count])
+
+    def select(self, canvases: np.ndarray) -> "PaddedContext":
+        return PaddedContext(self._model, self._sizes[canvases])
+
+
+def predicted_by(sizes: np.ndarray, is_shifted: bool) -> np.ndarray:
+    """(packed tokens,) the token whose output predicts each one. sizes: (B,) length of each sequence"""
+    rows = np.arange(int(sizes.sum()))
+    if is_shifted:  # the first token has no output before it and is predicted by its own
+        rows -= 1
+        rows[starts_of(sizes)] += 1
+    return rows
+
 
 _UNKNOWN = -1
 """Marks positions where nothing is cached. No token has this id."""
 
 
-@dataclass(frozen=True)
-class _Run:
-    """Sequences that go through the network together."""
-
-    members: np.ndarray
-    """(B,) their indices."""
-    starts: np.ndarray
-    """(B,) the first position that runs in each."""
-    stops: np.ndarray
-    """(B,) the position after the last one that runs in each."""
-    width: int
-    """Number of positions that run in each sequence, with padding."""
-    seen: int
-    """Number of positions up to the last one that runs in each sequence, with padding."""
-
-
 class BlockCausalContext(Context):
-    """Sequences with a cache of everything computed that is still valid.
+    """Sequences of a block-causal model, with a cache of everything computed that is still valid.
+
+    A position sees its own block and the blocks before it. So the keys, values and outputs of a block depend only on
+    the tokens up to its end, and they stay valid until one of these tokens changes. Each call to `hidden` runs the
+    blocks from the first with a changed token to the last that is needed. This is correct for every order, schedule and
+    revision. It is fast if blocks are filled from left to right: then each step runs only the block that is being
+    filled. Changes are detected by comparing tokens. The host waits for the device once per call, to learn which part
+    of each sequence must run.
+
+    On the CPU, sequences run in tiles that are always at the same positions and see the same number of keys. So a
+    result is the same, bit for bit, whether the blocks before it were cached or recomputed.
 
     Cached tensors have one more row than there are tokens. It comes first; results for padding are written there.
     """
@@ -70,13 +115,14 @@ class BlockCausalContext(Context):
         self._known = torch.full((count,), _UNKNOWN, device=device)
         """(packed tokens,) the tokens from which the cached values were computed."""
         self._outputs = torch.empty(count + 1, model.hidden_size, dtype=model.network.dtype, device=device)
-        self._cache = Cache([])
+        self._cache: list[Tensor] = []
+        """Per layer (packed tokens + 1, 2, heads, size): keys and values."""
 
     def hidden(self, tokens: Tensor, at: QueryPositions) -> Tensor:
         asked = self._predicted_by[at.rows]
         starts, stops = self._missing(tokens, asked)
-        for run in self._tiles(starts, stops) if _runs_in_tiles(tokens.device) else self._groups(starts, stops):
-            self._compute(tokens, run)
+        run = self._run_tiles if _runs_in_tiles(tokens.device) else self._run_groups
+        run(tokens, starts, stops)
         self._remember(tokens, starts, stops)
         return self._outputs[asked + 1]
 
@@ -91,27 +137,32 @@ class BlockCausalContext(Context):
         stops = np.minimum((last + 1) * self._tile, self._sizes)
         return np.minimum(first * self._tile, stops), stops
 
-    def _tiles(self, starts: np.ndarray, stops: np.ndarray) -> Iterator[_Run]:
+    def _run_tiles(self, tokens: Tensor, starts: np.ndarray, stops: np.ndarray) -> None:
         """Tile by tile, each for all sequences that need it: its shape depends only on its position."""
         for start in range(int(starts.min()), int(stops.max()), self._tile):
             members = np.flatnonzero((starts <= start) & (start < stops))
             if len(members):
-                stop = start + self._tile
-                first = np.full(len(members), start)
-                yield _Run(members, first, np.minimum(stop, stops[members]), self._tile, stop)
+                stop, first = start + self._tile, np.full(len(members), start)
+                self._run(tokens, members, first, np.minimum(stop, stops[members]), self._tile, stop)
 
-    def _groups(self, starts: np.ndarray, stops: np.ndarray) -> Iterator[_Run]:
+    def _run_groups(self, tokens: Tensor, starts: np.ndarray, stops: np.ndarray) -> None:
         """Group sequences with the same padded lengths."""
         widths, seen = round_up(stops - starts, ROUND_CPU), round_up(stops, ROUND_CUDA)
         for (width, keys), members in same_shapes(widths, seen):
             if width:
-                yield _Run(members, starts[members], stops[members], width, keys)
+                self._run(tokens, members, starts[members], stops[members], width, keys)
 
-    def _compute(self, tokens: Tensor, run: _Run) -> None:
-        """Run sequences through the network; cache the results. tokens: (packed tokens,)"""
-        device, stop = self._model.device, run.stops[:, None]
-        rows = starts_of(self._sizes)[run.members, None]
-        query, key = run.starts[:, None] + np.arange(run.width), np.arange(run.seen)
+    def _run(
+        self, tokens: Tensor, members: np.ndarray, starts: np.ndarray, stops: np.ndarray, width: int, seen: int
+    ) -> None:
+        """Run sequences through the network; cache the results.
+
+        members, starts, stops: (B,) which sequences, and which of their positions. width, seen: the number of positions
+        that run, and that are visible, in each; with padding.
+        """
+        device, stop = self._model.device, stops[:, None]
+        rows = starts_of(self._sizes)[members, None]
+        query, key = starts[:, None] + np.arange(width), np.arange(seen)
         positions = np.minimum(query, stop - 1)  # padding repeats the last one
         visible = (key // self._block <= positions[:, :, None] // self._block) & (key < stop)[:, None, :]
         kept = _KeptKeysValues(
@@ -136,16 +187,13 @@ class BlockCausalContext(Context):
         now = torch.where(self._positions < stop, tokens, _UNKNOWN)
         self._known = torch.where(self._positions < start, self._known, now)
 
-    def repeat(self, copies: int) -> "BlockCausalContext":
-        return self.select(np.repeat(np.arange(len(self._sizes)), copies))
-
     def keep_first(self, count: int) -> None:
         self._sizes = self._sizes[:count]
         tokens = int(self._sizes.sum())
         for name in ("_owner", "_positions", "_predicted_by", "_known"):
             setattr(self, name, getattr(self, name)[:tokens])
         self._outputs = self._outputs[: tokens + 1]
-        self._cache = Cache([layer[: tokens + 1] for layer in self._cache.layers])
+        self._cache = [layer[: tokens + 1] for layer in self._cache]
 
     def select(self, canvases: np.ndarray) -> "BlockCausalContext":
         sizes = self._sizes[canvases]
@@ -154,7 +202,7 @@ class BlockCausalContext(Context):
         chosen = BlockCausalContext(self._model, sizes)
         chosen._known = self._known[rows]
         chosen._outputs = self._outputs[kept]
-        chosen._cache = Cache([layer[kept] for layer in self._cache.layers])
+        chosen._cache = [layer[kept] for layer in self._cache]
         return chosen
 
 
@@ -166,7 +214,7 @@ def _runs_in_tiles(device: torch.device) -> bool:
 class _KeptKeysValues:
     """Passed to Transformers as a cache: stores new keys and values in their rows, and returns all visible ones."""
 
-    def __init__(self, cache: Cache, rows: int, written: Tensor, seen: Tensor):
+    def __init__(self, cache: list[Tensor], rows: int, written: Tensor, seen: Tensor):
         """rows: size of the cache; written: (B * Q,) rows of the queries; seen: (B, K) rows of the keys."""
         self._cache, self._rows = cache, rows
         self.written, self._seen = written, seen
@@ -174,10 +222,10 @@ class _KeptKeysValues:
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
         """keys, values: (B, heads, Q, size) of the queries; returns those of all visible positions."""
         new = torch.stack([keys.transpose(1, 2), values.transpose(1, 2)], 2).flatten(0, 1)  # (B * Q, 2, heads, size)
-        if layer == len(self._cache.layers):
-            self._cache.layers.append(new.new_zeros(self._rows, *new.shape[1:]))
-        self._cache.store(layer, self.written, new)
-        seen = self._cache.layers[layer][self._seen]
+        if layer == len(self._cache):
+            self._cache.append(new.new_zeros(self._rows, *new.shape[1:]))
+        store(self._cache[layer], self.written, new)
+        seen = self._cache[layer][self._seen]
         return seen[:, :, 0].transpose(1, 2), seen[:, :, 1].transpose(1, 2)
 
     def get_seq_length(self, layer: int = 0) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from anyorder.decoding.revision import make_revision
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import Hypothesis
 from anyorder.models.base import Canvas, CanvasBatch, Context
-from anyorder.models.hf import block_cache
+from anyorder.models.hf import contexts
 from anyorder.models.hf.adapter import TransformersModel
 from anyorder.models.hf.families import FAMILIES
 from anyorder.models.native.attention import QueryPositions, Segments
@@ -45,9 +46,6 @@ class EverythingAnew(Context):
             found.append(torch.cat([states[:1], states[:-1]]) if self._is_shifted else states)
         return torch.cat(found)[at.rows]
 
-    def repeat(self, copies: int) -> "EverythingAnew":
-        return EverythingAnew(self._plain, np.repeat(self._sizes, copies), self._is_shifted)
-
     def keep_first(self, count: int) -> None:
         self._sizes = self._sizes[:count]
 
@@ -63,7 +61,8 @@ class PlainModel(TransformersModel):
 
 
 def make(kind: type[TransformersModel], name: str = "Qwen3ForCausalLM", is_shifted: bool = False) -> TransformersModel:
-    return kind(network(name), tokenizer(delimiters=False), FAMILIES["sdar"], MASK, is_shifted, BLOCK)
+    family = replace(FAMILIES["sdar"], is_shifted=is_shifted, block_size=BLOCK)
+    return kind(network(name), tokenizer(delimiters=False), family, MASK)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +143,7 @@ def test_beam_search_equals_running_everything(model: TransformersModel, plain: 
 def test_sequences_in_groups_as_on_cuda(
     plain: TransformersModel, schedule: str, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_cache, "_runs_in_tiles", lambda device: False)
+    monkeypatch.setattr(contexts, "_runs_in_tiles", lambda device: False)
     model = make(TransformersModel)
     found, expected = (
         decode(one, canvases(), make_order("margin"), make_schedule(schedule), make_revision(revision))
@@ -202,8 +201,8 @@ def test_what_is_kept_is_kept_for_copies_and_selections(model: TransformersModel
         context = model.context(batch)
         ask(context, [0, 1, 2])
         others = {
-            "repeat": (context.repeat(2), [0, 0, 1, 1, 2, 2]),
-            "select": (context.select(np.array([2, 0])), [2, 0]),
+            "copies": (context.select(np.repeat(np.arange(3), 2)), [0, 0, 1, 1, 2, 2]),
+            "selection": (context.select(np.array([2, 0])), [2, 0]),
         }
         context.keep_first(2)
         others["keep_first"] = (context, [0, 1])
