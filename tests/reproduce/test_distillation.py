@@ -17,7 +17,7 @@ from anyorder.files.folders import CHECKSUMS
 from anyorder.models.native.storage import WEIGHTS
 from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import TranslationModel
-from anyorder.reproduce.autoregressive import RECORD, Autoregressive, AutoregressiveObjective, BaselineDecoder
+from anyorder.reproduce.autoregressive import RECORD, Autoregressive, AutoregressiveObjective
 from anyorder.reproduce.distillation import distill
 from anyorder.tasks.translation import encode_sentences
 from anyorder.training.config import TextTrainConfig, TrainConfig
@@ -72,7 +72,7 @@ def test_targets_are_what_the_baseline_says(
         assert [pair[source] for pair in found] == [pair[source] for pair in real]
         assert len({tuple(pair[target]) for pair in found}) > 50
         sentences = encode_sentences(toy, [toy.to_text(pair[source], back) for pair in real[:30]], direction)
-        hypotheses = BaselineDecoder(baseline, toy, direction, 1, CPU).decode(sentences, lambda count: None)
+        hypotheses = Autoregressive(baseline, toy.vocabulary, "the test", CPU).decode(toy, direction, sentences, 1)
         for pair, one, hypothesis in zip(found, real, hypotheses, strict=False):
             assert pair[target] == one[target] or toy.to_tokens(pair[target]) == hypothesis.tokens
         changed = sum(pair[target] != one[target] for pair, one in zip(found, real, strict=True))

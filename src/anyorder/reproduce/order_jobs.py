@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from anyorder.data.store import MANIFEST, Store
-from anyorder.decoder import Decoder
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.files import sha256
@@ -20,9 +19,8 @@ from anyorder.orders import Order
 from anyorder.orders.learned import UnboundLearnedOrder
 from anyorder.orders.policy import PolicyConfig
 from anyorder.orders.storage import CONFIG as ORDER_CONFIG
-from anyorder.reproduce.jobs import RunJob, plain_name
+from anyorder.reproduce.jobs import DecodeJob, RunJob, plain_name
 from anyorder.reproduce.settings import LearningSettings
-from anyorder.tasks.translation import Sentence
 
 
 def model_label(model: str | Path) -> str:
@@ -45,15 +43,7 @@ def learn_job(
 ) -> RunJob:
     """Learn an order with one seed, for one direction or for several that share it.
 
-    Args:
-        out: The folder of all results.
-        model: A bundled name, a folder or a hub id.
-        label: What folders call the model.
-        directions: The directions.
-        kind: What tables call this kind of order.
-        settings: How to learn it.
-        stores: What to learn it from.
-        device: Where.
+    Folders call the model `label`, and tables call this kind of order `kind`.
     """
     policy, rl, run = settings.policy, settings.rl, settings.run
     key = asdict(settings)
@@ -82,35 +72,26 @@ def learn_job(
 
 
 @dataclass(frozen=True)
-class OrderDecoder:
-    """Decodes in one order."""
+class OrderJob(DecodeJob):
+    """Decode in an order: the one that is learned first, if any."""
 
-    decoder: Decoder
-    rule: str
-    """The length rule."""
-    order: str | Path
-    """A name, or the folder of a learned order, which may not exist yet."""
-    order_name: str
-    """What trajectories and signatures call an order that has a folder."""
+    order: str
+    """Its name; that of a learned one is what trajectories and signatures call it."""
     batch_tokens: int | None
     """Target tokens to decode per batch."""
 
-    @property
-    def device(self) -> torch.device:
-        return self.decoder.model.device
-
     def key(self) -> dict[str, Any] | None:
-        if isinstance(self.order, Path) and not (self.order / ORDER_CONFIG).exists():
+        if self.needs is not None and not self.needs.result.exists():
             return None
         bound = self.decoder.bind(self._config())
         return {"order": bound.order.identity, "seed": bound.seed}
 
-    def decode(self, sentences: Sequence[Sentence], on_progress: Callable[[int], None]) -> list[Trajectory]:
-        return list(self.decoder.decode(sentences, self._config(), on_progress))
+    def decode(self, rows: Sequence[int], on_progress: Callable[[int], None]) -> list[Trajectory]:
+        return self.data.test_set.decode(self._config(), rows, on_progress)
 
     def _config(self) -> DecodingConfig:
-        order: str | Order = str(self.order)
-        if isinstance(self.order, Path):
-            order = UnboundLearnedOrder(str(self.order))
-            order.name = self.order_name  # not its path, which differs between machines
+        order: str | Order = self.order
+        if self.needs is not None:
+            order = UnboundLearnedOrder(str(self.needs.result.parent))
+            order.name = self.order  # not its path, which differs between machines
         return DecodingConfig(order=order, length=self.rule, batch_tokens=self.batch_tokens)

@@ -21,7 +21,7 @@ from anyorder.evaluation.evaluate import score_systems
 from anyorder.files.records import read_json
 from anyorder.reproduce.jobs import plain_name, write_whole_json
 from anyorder.reproduce.plan import PlannedPart
-from anyorder.reproduce.tables import BASELINE, Part
+from anyorder.reproduce.tables import BASELINE, Part, Table
 
 SIGNIFICANT = 0.05
 ANALYSIS_SAMPLES = 200
@@ -84,22 +84,15 @@ class PartScore:
         return max((row for row in self.rows if row.learned), key=lambda row: row.bleu, default=None)
 
 
-def score_part(
-    results: Path, planned: PlannedPart, heuristics: Sequence[str], metrics: Sequence[str], samples: int
-) -> PartScore:
-    """The scores of all systems on one part of a test set. Everything must be decoded.
+def score_part(results: Path, planned: PlannedPart, table: Table, samples: int) -> PartScore:
+    """The scores of all systems on one part of a test set, which must all be decoded.
 
-    Args:
-        results: The folder of all results.
-        planned: The part and its systems.
-        heuristics: The baseline rows for the p-values, where the part has them.
-        metrics: Metrics of the orders, as `analyze` calls them.
-        samples: Resamples of the significance test.
+    Baselines for the p-values are the heuristic rows that the part has. `results` is the folder of all results.
     """
     data, test_set = planned.data, planned.data.test_set
     rows = test_set.within(planned.part.max_length)
-    names = {system.row for system in planned.systems}
-    against = [name for name in heuristics if name in names]
+    names, metrics = {system.row for system in planned.systems}, table.metrics
+    against = [row.name for row in table.rows if not row.kind and row.name in names]
     tagger = "auto" if any(metric.startswith("constituent") for metric in metrics) else "none"
 
     def scores(systems: Trajectories) -> dict[str, Any]:

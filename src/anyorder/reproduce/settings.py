@@ -9,6 +9,8 @@ from anyorder.reproduce.tables import Row
 from anyorder.training.config import TrainConfig
 
 Scale = Literal["here", "paper"]
+ABLATION_STEPS = 300
+"""Steps `here` of a run that is only compared with its neighbors."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ def settings_of(row: Row, scale: Scale, seed: int, steps: int | None, device: st
     settings = SETTINGS[scale][row.kind]
     reward = settings.rl.reward if row.reward in (None, "bleu") else row.reward  # at the paper's scale, its code's BLEU
     entropy_coef = settings.rl.entropy_coef if row.entropy_coef is None else row.entropy_coef
-    usual = ABLATION_STEPS if row.ablation and scale == "here" else settings.run.steps
+    usual = ABLATION_STEPS if row.is_ablation and scale == "here" else settings.run.steps
     place: Any = device
     return replace(
         settings,
@@ -34,67 +36,43 @@ def settings_of(row: Row, scale: Scale, seed: int, steps: int | None, device: st
     )
 
 
-ABLATION_STEPS = 300
-"""Steps `here` of a run that is only compared with its neighbors."""
-_SMALL: dict[str, Any] = {
-    "weight_decay": 0.0,
-    "ema": 0.98,
-    "log_every": 10,
-    "validate_every": 100,
-    "save_every": 100,
-    "warmup": 20,
-}
 _RLOO = RLConfig(
     algorithm="rloo", reward="bleu", sentences=64, rollouts=8, num_minibatches=4, entropy_coef=0.0001,
     validation_orders="",
 )  # fmt: skip
-_FEATURES = LearningSettings(
-    PolicyConfig(kind="features", start="max-prob", init_scale=3),
-    _RLOO,
-    TrainConfig(steps=600, learning_rate=0.001, **_SMALL),
-)
-_CONFIDENCE = LearningSettings(
-    PolicyConfig(kind="confidence", start="max-prob", init_scale=3),
-    _RLOO,
+_RUN = TrainConfig(
+    steps=600, learning_rate=0.001, warmup=20, weight_decay=0.0, ema=0.98, log_every=10, validate_every=100,
+    save_every=100,
+)  # fmt: skip
+_FEATURES = PolicyConfig(kind="features", start="max-prob", init_scale=3)
+_OURS = {
+    "features": LearningSettings(_FEATURES, _RLOO, _RUN),
     # .003 had a better selection BLEU over six directions (`multi`) than .001.
-    TrainConfig(steps=600, learning_rate=0.003, **_SMALL),
-)
+    "confidence": LearningSettings(replace(_FEATURES, kind="confidence"), _RLOO, replace(_RUN, learning_rate=0.003)),
+}
 _HIDDEN = PolicyConfig(kind="hidden")
 # 1,250 batches in 16 minibatches each are 20,000 updates. Learning rate and lambda had the best selection BLEU over six
 # directions (`multi`) in short runs, of .0003, .001, .002 and .001, .0001.
-_A2C_HERE = LearningSettings(
-    _HIDDEN,
-    replace(_RLOO, algorithm="a2c", num_minibatches=16),
-    TrainConfig(steps=1250, learning_rate=0.001, **_SMALL),
-)
-_PPO_HERE = LearningSettings(
-    _HIDDEN,
-    replace(_RLOO, algorithm="ppo", reward="edit-distance", entropy_coef=0.0),
-    TrainConfig(steps=300, learning_rate=0.001, **_SMALL),
-)
+_A2C = LearningSettings(_HIDDEN, replace(_RLOO, algorithm="a2c", num_minibatches=16), replace(_RUN, steps=1250))
+_PPO_RL = replace(_RLOO, algorithm="ppo", reward="edit-distance", entropy_coef=0.0)
 # As in recipes/paper: Adam at a constant 1e-4, 4 GPUs with 32 sentences each, about 97,000 updates.
+_PAPER_RL = RLConfig(
+    algorithm="a2c", reward="bleu-paper", rollouts=1, sentences=128, gamma=0.999, entropy_coef=0.001,
+    validation_orders="",
+)  # fmt: skip
+_PAPER_PPO_RL = replace(_PAPER_RL, algorithm="ppo", reward="edit-distance", entropy_coef=0.0)
 _PAPER_RUN = TrainConfig(
     steps=97_000, learning_rate=0.0001, warmup=0, decay_from=1.0, weight_decay=0.0, max_grad_norm=5.0, ema=0.0,
     validate_every=2000, save_every=1000,
 )  # fmt: skip
-_PAPER_RL = RLConfig(
-    algorithm="a2c",
-    reward="bleu-paper",
-    rollouts=1,
-    sentences=128,
-    gamma=0.999,
-    entropy_coef=0.001,
-    validation_orders="",
-)
-_PPO_RL = replace(_PAPER_RL, algorithm="ppo", reward="edit-distance", entropy_coef=0.0)
-_OURS = {"features": _FEATURES, "confidence": _CONFIDENCE}
+_PAPER_POLICY = replace(_HIDDEN, dropout=0.1)
 
 SETTINGS: dict[Scale, dict[str, LearningSettings]] = {
-    "here": {**_OURS, "hidden": _A2C_HERE, "ppo": _PPO_HERE},
+    "here": {**_OURS, "hidden": _A2C, "ppo": LearningSettings(_HIDDEN, _PPO_RL, replace(_RUN, steps=300))},
     "paper": {
         **_OURS,
-        "hidden": LearningSettings(replace(_HIDDEN, dropout=0.1), _PAPER_RL, _PAPER_RUN),
-        "ppo": LearningSettings(replace(_HIDDEN, dropout=0.1), _PPO_RL, _PAPER_RUN),
+        "hidden": LearningSettings(_PAPER_POLICY, _PAPER_RL, _PAPER_RUN),
+        "ppo": LearningSettings(_PAPER_POLICY, _PAPER_PPO_RL, _PAPER_RUN),
     },
 }
 """Settings by scale and kind of order."""

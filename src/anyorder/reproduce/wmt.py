@@ -29,6 +29,7 @@ from anyorder.models.native.storage import build
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.reproduce.jobs import RunJob
 from anyorder.reproduce.plan import Request
+from anyorder.reproduce.tables import find_table
 from anyorder.training.config import TextTrainConfig
 from anyorder.training.train import train_model
 from anyorder.training.translation_objective import MaskingConfig
@@ -52,6 +53,17 @@ MASKED_TRANSLATION = TextTrainConfig(
     steps=200_000, batch_tokens=16_384, learning_rate=1e-4, warmup=4000, weight_decay=0.0, max_grad_norm=5.0,
     validate_every=5000, save_every=2000,
 )  # fmt: skip
+
+
+def with_paper(requests: Sequence[Request]) -> "tuple[list[RunJob], list[Request]]":
+    """The jobs that prepare data and models at the paper's scale, and the requests with these; at another, no jobs."""
+    if requests[0].scale != "paper":
+        return [], [*requests]
+    named = [request.directions or find_table(request.table).directions for request in requests]
+    pairs = wmt_pairs(requests[0], [direction for directions in named for direction in directions])
+    models, data = [str(pair.model) for pair in pairs], [place for pair in pairs for place in pair.data]
+    full = [replace(one, models=[*one.models, *models], data=[*one.data, *data]) for one in requests]
+    return [pair.job() for pair in pairs], full
 
 
 def wmt_pairs(request: Request, directions: Iterable[str]) -> list["WmtPair"]:
