@@ -10,7 +10,6 @@ from anyorder.errors import InputError
 from anyorder.orders import split_orders
 from anyorder.registry import is_count
 from anyorder.report.terminal import render_tables
-from anyorder.reproduce.jobs import Job
 from anyorder.reproduce.plan import Options, Request
 from anyorder.reproduce.render import Report
 from anyorder.reproduce.reproduce import list_jobs
@@ -87,8 +86,11 @@ def reproduce(
     chosen = split_part(part)
     screen = progress.Screen()
     if dry_run:
-        for line in describe_jobs(list_jobs(requests)):
-            screen.print_text(line)
+        jobs = list_jobs(requests)
+        done = [job.done for job in jobs]
+        for job, is_done in zip(jobs, done, strict=True):
+            screen.print_text(f"{'done' if is_done else 'missing':7}  {job.title}")
+        screen.print_text(f"{sum(done)} of {len(jobs)} jobs are done; {len(jobs) - sum(done)} are missing")
         return
     for report in reproduce_tables(requests, chosen, so_far, lambda line: print_note("reproduce", line)):
         _print(report, out / (options.name or report.table.name), screen)
@@ -96,7 +98,7 @@ def reproduce(
 
 def _print(report: Report, files: Path, screen: progress.Screen) -> None:
     """The summaries of a table, and where the rest is: in `files` with several suffixes."""
-    for shown in report.tables()[: len(report.rules)]:
+    for shown in report.tables()[: len(report.by_rule)]:
         for part in render_tables(shown, screen.width):
             screen.print(part)
         for note in shown.notes:
@@ -119,10 +121,3 @@ def split_part(text: str) -> tuple[int, int]:
     if not (is_count(index) and is_count(count) and int(index) <= int(count)):
         raise InputError(f"'{text}': expected a part such as 1/4, which is the first of four", "part")
     return int(index), int(count)
-
-
-def describe_jobs(jobs: list[Job]) -> list[str]:
-    """What a dry run prints."""
-    done = [job.done for job in jobs]
-    lines = [f"{'done' if is_done else 'missing':7}  {job.title}" for job, is_done in zip(jobs, done, strict=True)]
-    return [*lines, f"{sum(done)} of {len(jobs)} jobs are done; {len(jobs) - sum(done)} are missing"]

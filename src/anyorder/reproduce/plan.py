@@ -1,6 +1,6 @@
 """What a table needs: which jobs, and which of them make up each column. Runs none of them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,8 +21,7 @@ from anyorder.orders.storage import DEFAULT, find_order
 from anyorder.reproduce.autoregressive import METHODS, RECORD, BaselineJob, baseline_job
 from anyorder.reproduce.data_folders import DataFolders, SplitSet
 from anyorder.reproduce.jobs import DecodeJob, Job, RunJob
-from anyorder.reproduce.order_jobs import OrderJob, learn_job, model_label
-from anyorder.reproduce.settings import Scale, settings_of
+from anyorder.reproduce.order_jobs import OrderJob, Scale, learn_job, model_label, settings_of
 from anyorder.reproduce.tables import BASELINE, TABLES, Part, Row, direction_title, find_table
 
 
@@ -116,8 +115,6 @@ class System:
     row: str
     seed: int | None
     """None if the system is not learned for the table."""
-    learned: bool
-    """Whether it is a learned order."""
     job: DecodeJob
 
     @property
@@ -176,12 +173,6 @@ class Plan:
                 self._models.setdefault(direction, model)
         self.parts = [part for direction in self._directions() for part in self._parts(direction)]
 
-    @property
-    def jobs(self) -> list[Job]:
-        """Each once, and after the one that it needs."""
-        decoding = [system.job for part in self.parts for system in part.systems]
-        return unique_jobs(job for one in decoding for job in (one.needs, one) if job is not None)
-
     def drop_unfinished(self) -> None:
         """Leave out what is not done yet.
 
@@ -215,12 +206,10 @@ class Plan:
         return list(dict.fromkeys(request.directions))
 
     def _parts(self, direction: str) -> Iterator[PlannedPart]:
-        model = self._models[direction]
+        request, model = self.request, self._models[direction]
         decoder = model.decoder.with_task(direction)
-        sets = {
-            split: self._data.split_set(decoder, split, self.request.sentences) for split in self._splits(direction)
-        }
-        for rule in self.request.rules or self.table.rules:
+        sets = {split: self._data.split_set(decoder, split, request.sentences) for split in self._splits(direction)}
+        for rule in request.rules or self.table.rules:
             systems = {split: list(self._systems(model, data, rule)) for split, data in sets.items()}
             for part in self.table.parts:
                 if part.split in sets:
@@ -252,21 +241,21 @@ class Plan:
 
         for row in self.table.rows:
             if not row.kind:
-                yield System(row.name, None, False, decode(row.name, row.name))
+                yield System(row.name, None, decode(row.name, row.name))
             elif request.learned == "seeds":
                 for seed in range(1, request.seeds + 1):
                     learn = self._learn_job(row, direction, model, seed)
                     name = f"{learn.folder.parent.name},seed={seed}"
-                    yield System(row.name, seed, True, decode(name, f"learned:{row.kind}", learn))
+                    yield System(row.name, seed, decode(name, f"learned:{row.kind}", learn))
             elif self._is_saved(row, direction, model):
-                yield System(row.name, None, True, decode(row.name, row.name))
+                yield System(row.name, None, decode(row.name, row.name))
             else:
                 self._note(direction, f"the model has no order of its own for the row {row.name}.")
         if self.table.takes_baseline and (request.baseline or request.baseline_model):
             place, label, training = self._baseline
             for method, beam in METHODS.items():
                 job = BaselineJob(request.out, label, data, "own", method, longest, training, place, beam)
-                yield System(f"autoregressive, {method}", None, False, job)
+                yield System(f"autoregressive, {method}", None, job)
 
     def _is_saved(self, row: Row, direction: str, model: OpenModel) -> bool:
         """Whether the order of a row is one of those saved with the model."""
@@ -283,8 +272,7 @@ class Plan:
             directions = [each for each in model.decoder.model.config.directions if each in held] or directions
         settings = settings_of(row, request.scale, seed, request.steps, self._device.type)
         stores = list(dict.fromkeys(self._data.store(each, model.decoder.model) for each in directions))
-        of_model = (request.out, model.place, model.label, directions)
-        return learn_job(*of_model, row.kind, settings, stores, self._device)
+        return learn_job(request.out, model.place, model.label, directions, row.kind, settings, stores, self._device)
 
     @cached_property
     def _baseline(self) -> tuple[Path, str, RunJob | None]:
@@ -308,8 +296,10 @@ class Plan:
         return job.result.parent, f"{model.label}-autoregressive-{job.folder.name}", job
 
 
-def unique_jobs(jobs: Iterable[Job]) -> list[Job]:
-    """Several tables may need the same."""
+def jobs_of(plans: Sequence[Plan]) -> list[Job]:
+    """The jobs of some tables: each once, also if several tables need it, and after the one that it needs."""
+    decoding = [system.job for plan in plans for part in plan.parts for system in part.systems]
+    jobs = (job for one in decoding for job in (one.needs, one) if job is not None)
     return list({job.title: job for job in jobs}.values())
 
 

@@ -38,11 +38,11 @@ class Report:
 
     def tables(self) -> list[TableData]:
         """For each length rule, a summary in the paper's layout, then all numbers by direction."""
-        shown = [_summary(self.table, rule, self._with_rule(rule)) for rule in self.rules]
-        for rule in self.rules:
-            for direction in dict.fromkeys(part.direction for part in self._with_rule(rule)):
-                parts = [part for part in self._with_rule(rule) if part.direction == direction]
-                shown.append(_details(self.table, rule, direction, parts))
+        shown = [_summary(self.table, rule, parts) for rule, parts in self.by_rule.items()]
+        for rule, parts in self.by_rule.items():
+            for direction in dict.fromkeys(part.direction for part in parts):
+                own = [part for part in parts if part.direction == direction]
+                shown.append(_details(self.table, rule, direction, own))
         return shown
 
     def footer(self) -> list[str]:
@@ -58,29 +58,28 @@ class Report:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        parts = []
-        for part in self.parts:
-            rows = [
-                {**asdict(row), "paper": self.table.paper_bleu(part.direction, part.part, row.row)} for row in part.rows
-            ]
-            parts.append({**asdict(part), "rows": rows})
+        parts = [asdict(part) for part in self.parts]
+        for part, record in zip(self.parts, parts, strict=True):
+            for row in record["rows"]:
+                row["paper"] = self.table.paper_bleu(part.direction, part.part, row["row"])
         return {
             "table": self.table.name,
             "title": self.table.title,
             "scale": self.scale,
             "parts": parts,
             "notes": self.notes,
-            "verdicts": {rule: _verdict(self._with_rule(rule)) for rule in self.rules},
+            "verdicts": {rule: _verdict(parts) for rule, parts in self.by_rule.items()},
             "minutes": minutes_by_device(self.costs),
             "paper": {"source": SOURCE, "cost": COST},
         }
 
     @property
-    def rules(self) -> list[str]:
-        return list(dict.fromkeys(part.rule for part in self.parts))
-
-    def _with_rule(self, rule: str) -> list[PartScore]:
-        return [part for part in self.parts if part.rule == rule]
+    def by_rule(self) -> dict[str, list[PartScore]]:
+        """The parts with each length rule."""
+        found = defaultdict(list)
+        for part in self.parts:
+            found[part.rule].append(part)
+        return found
 
     def write(self, out: Path, name: str) -> None:
         """`NAME.md`, `NAME.tex` and `NAME.json`."""

@@ -4,25 +4,23 @@ The library's function behind `anyorder reproduce`. Knows nothing about flags.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 from anyorder.device import process_count
 from anyorder.errors import InputError
 from anyorder.files import check_writable, lock_folder
 from anyorder.report.table_data import count_text
 from anyorder.reproduce.jobs import Cost, Job, run_jobs
-from anyorder.reproduce.plan import Plan, Request, make_plans, unique_jobs
+from anyorder.reproduce.plan import Plan, Request, jobs_of, make_plans
 from anyorder.reproduce.render import Report
 from anyorder.reproduce.scores import score_part
 from anyorder.reproduce.tables import BASELINE
 from anyorder.reproduce.wmt import with_paper
 
-WHOLE = (1, 1)
-
 
 def reproduce(
     requests: Sequence[Request],
-    part: tuple[int, int] = WHOLE,
+    part: tuple[int, int] = (1, 1),
     so_far: bool = False,
     on_line: Callable[[str], None] = lambda line: None,
 ) -> list[Report]:
@@ -42,18 +40,6 @@ def reproduce(
     check_writable(out)
     if process_count() > 1:
         raise InputError("a launcher cannot share the jobs of a table: start the command itself, once for each part")
-    is_new = not out.exists()
-    try:
-        return _reproduce(requests, part, so_far, on_line)
-    finally:
-        if is_new:
-            with suppress(OSError):  # something was written to it
-                out.rmdir()
-
-
-def _reproduce(
-    requests: Sequence[Request], part: tuple[int, int], so_far: bool, on_line: Callable[[str], None]
-) -> list[Report]:
     training, requests = with_paper(requests)
     untrained = ", ".join(job.folder.parent.name for job in training if not job.done)
     if so_far and untrained:
@@ -64,7 +50,7 @@ def _reproduce(
     if so_far:
         for plan in plans:
             plan.drop_unfinished()
-    elif not _finish(_jobs_of(plans), part, on_line):
+    elif not _finish(jobs_of(plans), part, on_line):
         return []
     unfinished = [plan.table.name for plan in plans if not plan.parts]
     if len(unfinished) == len(plans):
@@ -75,7 +61,7 @@ def _reproduce(
     costs = [cost for job in training for cost in job.costs()]
     with ExitStack() as stack:
         try:
-            stack.enter_context(lock_folder(requests[0].out, "another process is writing tables there"))
+            stack.enter_context(lock_folder(out, "another process is writing tables there"))
         except InputError as error:  # a part that ended at the same time
             on_line(str(error))
             return []
@@ -87,7 +73,7 @@ def list_jobs(requests: Sequence[Request]) -> list[Job]:
     training, requests = with_paper(requests)
     if not all(job.done for job in training):
         return [*training]
-    return [*training, *_jobs_of(make_plans(requests))]
+    return [*training, *jobs_of(make_plans(requests))]
 
 
 def _finish(jobs: Sequence[Job], part: tuple[int, int], on_line: Callable[[str], None]) -> bool:
@@ -104,15 +90,11 @@ def _finish(jobs: Sequence[Job], part: tuple[int, int], on_line: Callable[[str],
     return not missing
 
 
-def _jobs_of(plans: Sequence[Plan]) -> list[Job]:
-    return unique_jobs(job for plan in plans for job in plan.jobs)
-
-
 def _write(plan: Plan, costs: Sequence[Cost]) -> Report:
     """Score a table, and write it."""
     request = plan.request
     parts = [score_part(request.out, part, plan.table, request.samples) for part in plan.parts]
-    costs = [*costs, *(cost for job in plan.jobs for cost in job.costs())]
+    costs = [*costs, *(cost for job in jobs_of([plan]) for cost in job.costs())]
     report = Report(plan.table, request.scale, parts, costs, plan.notes)
     report.write(request.out, request.name or request.table)
     return report

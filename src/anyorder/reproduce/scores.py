@@ -9,6 +9,7 @@ nothing about decoding.
 import hashlib
 import json
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,11 +105,11 @@ def score_part(results: Path, planned: PlannedPart, table: Table, samples: int) 
 
     scored = _compute_once(results, planned, rows, "bleu", [*against, samples], scores)
     measured = _compute_once(results, planned, rows, "orders", [tagger, *metrics], shapes) if metrics else {}
-    by_name = {row["system"]: row for row in scored["rows"]}
-    by_row: dict[str, list[dict[str, Any]]] = {}
+    by_name, learned = {row["system"]: row for row in scored["rows"]}, {row.name for row in table.rows if row.kind}
+    by_row: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for system in planned.systems:
-        measurements = {**by_name[system.name], "metrics": measured.get(system.name, {})}
-        by_row.setdefault(system.row, []).append({"seed": system.seed, "learned": system.learned, **measurements})
+        head, shape = {"seed": system.seed, "learned": system.row in learned}, measured.get(system.name, {})
+        by_row[system.row].append({**head, **by_name[system.name], "metrics": shape})
     found = [_row_score(name, seeds, metrics) for name, seeds in by_row.items()]
     of_part = (data.direction, planned.part, planned.rule, len(rows))
     return PartScore(*of_part, scored["signature"], found, scored["notes"])
