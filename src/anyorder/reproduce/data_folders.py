@@ -87,7 +87,7 @@ class DataFolders:
     def _read(self, decoder: Decoder, split: str, count: int | None) -> TestSet:
         direction = decoder.task.name
         source, target = decoder.model.languages(direction)
-        found = self._find(direction, split)
+        found = self.find(direction, split)
         if found is None:
             raise InputError(f"has no {split} set for {direction} ({split}.{source} and {split}.{target})", "data")
         if isinstance(found, tuple):
@@ -101,12 +101,8 @@ class DataFolders:
         sources, references = zip(*lines, strict=True)
         return read_test_set(decoder, sources, references, names=[str(file) for file in found])
 
-    def has(self, direction: str, split: str) -> bool:
-        """Whether there is such a test set."""
-        return self._find(direction, split) is not None
-
-    def _find(self, direction: str, split: str) -> list[Path] | tuple[Store, str] | None:
-        """Where a test set comes from: two files, or the split of a store."""
+    def find(self, direction: str, split: str) -> list[Path] | tuple[Store, str] | None:
+        """Where a test set comes from: two files, or the split of a store; None if there is no such set."""
         source, _, target = direction.partition("-")
         names = (f"{split}-{source}{target}", split)
         for name, text in product(names, self._text):

@@ -186,12 +186,9 @@ Job = RunJob | DecodeJob
 
 
 def run_jobs(jobs: Sequence[Job], part: tuple[int, int], on_line: Callable[[str], None]) -> bool:
-    """Do the missing jobs of a part one after the other; False if a signal stopped it.
+    """Do the missing jobs of a part, such as `(1, 4)`, one after the other; False if a signal stopped it.
 
-    Args:
-        jobs: All jobs, each after the one that it needs.
-        part: Which part of how many, such as `(1, 4)`.
-        on_line: Called with a line before each job.
+    Each job comes after the one that it needs. `on_line` is called with a line before each.
     """
     for number in choose_part(jobs, part):
         if not jobs[number].done:

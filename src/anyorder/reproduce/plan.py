@@ -87,10 +87,9 @@ class Request(Options):
 
     def __post_init__(self) -> None:
         check_number("seeds", self.seeds, at_least=1, at_most=100)
-        check_number("steps", self.steps, at_least=1)
+        for name in ("steps", "train_steps", "sentences"):
+            check_number(name, getattr(self, name), at_least=1)
         check_number("baseline", self.baseline, above=0)
-        check_number("train_steps", self.train_steps, at_least=1)
-        check_number("sentences", self.sentences, at_least=1)
         check_number("samples", self.samples, at_least=MIN_SAMPLES, at_most=MAX_SAMPLES)
         check_number("batch_tokens", self.batch_tokens, at_least=1, at_most=1 << 24)
         if self.name is not None:
@@ -218,7 +217,7 @@ class Plan:
     def _splits(self, direction: str) -> list[str]:
         """The table's splits that have data; if none has, all of them, so that the first one raises the error."""
         splits = list(dict.fromkeys(part.split for part in self.table.parts))
-        found = [split for split in splits if self._data.has(direction, split)]
+        found = [split for split in splits if self._data.find(direction, split)]
         for split in splits:
             if found and split not in found:
                 self._note(direction, f"there is no {split} set.")
