@@ -31,7 +31,7 @@ from anyorder.files.records import read_record
 from anyorder.models.hf.pretrained import import_transformers, quiet
 from anyorder.models.native.storage import WEIGHTS
 from anyorder.models.native.translation_model import TranslationModel
-from anyorder.reproduce.jobs import DecodeJob, RunJob
+from anyorder.reproduce.jobs import DecodeJob, OpenModel, RunJob
 from anyorder.tasks.translation import Sentence
 from anyorder.training.batches import IGNORED, BatchRows, Cursor, shuffled
 from anyorder.training.config import TrainConfig, choose_by_device
@@ -216,17 +216,12 @@ def bucket(sizes: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
 
 
 def baseline_job(
-    out: Path,
-    model: TranslationModel,
-    label: str,
-    stores: Sequence[Store],
-    minutes: float,
-    weights: Mapping[str, float],
-    device: torch.device,
+    out: Path, like: OpenModel, stores: Sequence[Store], minutes: float, weights: Mapping[str, float]
 ) -> RunJob:
-    """Train a baseline as large as a model, which folders call `label`, on the same text."""
+    """Train a baseline as large as a model on the same text."""
+    model, device = like.decoder.model, like.device
     TranslationPairs(Stores(stores), model, (), weights, {})  # an `InputError` now rather than when it is trained
-    folder, title = out / "baseline" / label / f"{minutes:g}-minutes", "train an autoregressive baseline"
+    folder, title = out / "baseline" / like.label / f"{minutes:g}-minutes", "train an autoregressive baseline"
 
     def train() -> bool:
         tokens = choose_by_device(None, device, cuda=32_768, cpu=2_048)
@@ -276,7 +271,7 @@ class Autoregressive:
         sources: Sequence[np.ndarray],
         target: str,
         beam: int,
-        on_progress: Callable[[int], None] = lambda sentences: None,
+        on_progress: Callable[[int], None] = lambda count: None,
     ) -> list[np.ndarray]:
         """The ids of sentences' translations; those that came to an end have `</s>` as their last one.
 

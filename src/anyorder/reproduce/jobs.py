@@ -25,10 +25,34 @@ from anyorder.decoding.trajectory import Trajectory, read_trajectories, write_tr
 from anyorder.errors import InputError
 from anyorder.files import atomic_file, atomic_folder, read_whole, recover_folder, sha256, verify, write_json
 from anyorder.files.records import Record, parse_json, read_record
+from anyorder.models.native.storage import WEIGHTS, find
 from anyorder.reproduce.data_folders import SplitSet
 from anyorder.training.run_folder import LOG, describe_changes, with_defaults
 
 CELL, TRAJECTORIES = "cell.json", "trajectories.jsonl.xz"
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model that decodes."""
+
+    place: str
+    """A bundled name, a folder or a hub id."""
+    label: str
+    """What folders call it."""
+    decoder: Decoder
+
+    @property
+    def device(self) -> torch.device:
+        return self.decoder.model.device
+
+
+def model_label(model: str | Path) -> str:
+    """A name for folders: that of a model, and a hash of its weights."""
+    path = find(str(model))
+    path = path.resolve() if path.name in ("", ".", "..") else path
+    name = path.parent.name if path.name == "model" else path.name
+    return f"{plain_name(name)}-{sha256(path / WEIGHTS)[:8]}"
 
 
 @dataclass(frozen=True)

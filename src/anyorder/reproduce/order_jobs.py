@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from anyorder.data.store import MANIFEST, Store
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.trajectory import Trajectory
@@ -14,12 +12,11 @@ from anyorder.files import sha256
 from anyorder.learning.config import RLConfig
 from anyorder.learning.learn_order import learn_order
 from anyorder.learning.objective import FOLDER as ORDER
-from anyorder.models.native.storage import WEIGHTS, find
 from anyorder.orders import Order
 from anyorder.orders.learned import UnboundLearnedOrder
 from anyorder.orders.policy import PolicyConfig
 from anyorder.orders.storage import CONFIG as ORDER_CONFIG
-from anyorder.reproduce.jobs import DecodeJob, RunJob, plain_name
+from anyorder.reproduce.jobs import DecodeJob, OpenModel, RunJob
 from anyorder.reproduce.tables import Row
 from anyorder.training.config import TrainConfig
 
@@ -35,28 +32,10 @@ class LearningSettings:
     run: TrainConfig
 
 
-def model_label(model: str | Path) -> str:
-    """A name for folders: that of a model, and a hash of its weights."""
-    path = find(str(model))
-    path = path.resolve() if path.name in ("", ".", "..") else path
-    name = path.parent.name if path.name == "model" else path.name
-    return f"{plain_name(name)}-{sha256(path / WEIGHTS)[:8]}"
-
-
 def learn_job(
-    out: Path,
-    model: str,
-    label: str,
-    directions: Sequence[str],
-    kind: str,
-    settings: LearningSettings,
-    stores: Sequence[Store],
-    device: torch.device,
+    out: Path, model: OpenModel, directions: Sequence[str], kind: str, settings: LearningSettings, stores: list[Store]
 ) -> RunJob:
-    """Learn an order with one seed, for one direction or for several that share it.
-
-    Folders call the model `label`, and tables call this kind of order `kind`.
-    """
+    """Learn an order with one seed, for one direction or for several that share it. Tables call this kind `kind`."""
     policy, rl, run = settings.policy, settings.rl, settings.run
     key = asdict(settings)
     for name in ("device", "compile", "track", "log_every", "save_every", "seed", "steps"):
@@ -66,18 +45,18 @@ def learn_job(
     # Named by the settings in which orders differ, so that tables with the same order share it.
     name = f"{kind},reward={rl.reward},lambda={rl.entropy_coef:g},steps={run.steps}{shared}"
     together = "+".join(directions)
-    folder = out / "learn" / label / together / name / f"seed-{run.seed}"
+    folder = out / "learn" / model.label / together / name / f"seed-{run.seed}"
 
     def learn() -> bool:
-        return learn_order(model, directions, folder, list(stores), policy=policy, rl=rl, run=run, resume=True).finished
+        return learn_order(model.place, directions, folder, stores, policy=policy, rl=rl, run=run, resume=True).finished
 
     return RunJob(
         kind="learn",
         title=f"learn {together} {name}, seed {run.seed}",
         folder=folder,
         result=folder / ORDER / ORDER_CONFIG,
-        key={"model": label, "data": data, **key},
-        device=device,
+        key={"model": model.label, "data": data, **key},
+        device=model.device,
         train=learn,
         defaults={"policy": asdict(PolicyConfig()), "rl": asdict(RLConfig())},
     )

@@ -8,10 +8,8 @@ from itertools import permutations
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from anyorder.data.store import Store
-from anyorder.decoder import Decoder, load
+from anyorder.decoder import load
 from anyorder.decoding.lengths import make_length
 from anyorder.device import Device, resolve_device
 from anyorder.errors import InputError, check_number
@@ -20,8 +18,8 @@ from anyorder.files import check_plain_name
 from anyorder.orders.storage import DEFAULT, find_order
 from anyorder.reproduce.autoregressive import METHODS, RECORD, BaselineJob, baseline_job
 from anyorder.reproduce.data_folders import DataFolders, SplitSet
-from anyorder.reproduce.jobs import DecodeJob, Job, RunJob
-from anyorder.reproduce.order_jobs import OrderJob, Scale, learn_job, model_label, settings_of
+from anyorder.reproduce.jobs import DecodeJob, Job, OpenModel, RunJob, model_label
+from anyorder.reproduce.order_jobs import OrderJob, Scale, learn_job, settings_of
 from anyorder.reproduce.tables import BASELINE, TABLES, Part, Row, direction_title, find_table
 
 
@@ -135,17 +133,6 @@ class PlannedPart:
         return f"{direction_title(self.data.direction)} {self.part.text}, {self.rule}"
 
 
-@dataclass(frozen=True)
-class OpenModel:
-    """A model that decodes."""
-
-    place: str
-    """A bundled name, a folder or a hub id."""
-    label: str
-    """What folders call it."""
-    decoder: Decoder
-
-
 def make_plans(requests: Sequence[Request]) -> "list[Plan]":
     """The plans of several tables with the same models and data, which are opened once."""
     first = requests[0]
@@ -153,18 +140,17 @@ def make_plans(requests: Sequence[Request]) -> "list[Plan]":
         raise InputError("is missing: name a model", "model")
     device, data = resolve_device(first.device), DataFolders(first.data)
     models = [OpenModel(place, model_label(place), load(place, device=device)) for place in first.models]
-    return [Plan(request, device, data, models) for request in requests]
+    return [Plan(request, data, models) for request in requests]
 
 
 class Plan:
     """A table with what makes it up."""
 
-    def __init__(self, request: Request, device: torch.device, data: DataFolders, models: Sequence[OpenModel]):
-        self.request = request
+    def __init__(self, request: Request, data: DataFolders, models: Sequence[OpenModel]):
+        self.request, self._data = request, data
         self.table = find_table(request.table, request.rows, request.max_lengths)
         self.notes: list[str] = []
         """What is left out, and why."""
-        self._device, self._data = device, data
         self._models: dict[str, OpenModel] = {}
         """The first model that translates each direction."""
         for model in models:
@@ -269,9 +255,9 @@ class Plan:
         if request.shared:
             held = _directions_of(self._data.stores)
             directions = [each for each in model.decoder.model.config.directions if each in held] or directions
-        settings = settings_of(row, request.scale, seed, request.steps, self._device.type)
+        settings = settings_of(row, request.scale, seed, request.steps, model.device.type)
         stores = list(dict.fromkeys(self._data.store(each, model.decoder.model) for each in directions))
-        return learn_job(request.out, model.place, model.label, directions, row.kind, settings, stores, self._device)
+        return learn_job(request.out, model, directions, row.kind, settings, stores)
 
     @cached_property
     def _baseline(self) -> tuple[Path, str, RunJob | None]:
@@ -290,8 +276,7 @@ class Plan:
         missing = [one for one in self._directions() if one not in _directions_of(stores)]
         if missing:
             raise InputError(f"no store with a train split holds {missing[0]}", "baseline")
-        weights, of_model = request.baseline_weights, (request.out, model.decoder.model, model.label)
-        job = baseline_job(*of_model, stores, request.baseline, weights, self._device)
+        job = baseline_job(request.out, model, stores, request.baseline, request.baseline_weights)
         return job.result.parent, f"{model.label}-autoregressive-{job.folder.name}", job
 
 
