@@ -14,7 +14,7 @@ from anyorder.reproduce.plan import Options, Request
 from anyorder.reproduce.render import Report
 from anyorder.reproduce.reproduce import list_jobs
 from anyorder.reproduce.reproduce import reproduce as reproduce_tables
-from anyorder.reproduce.tables import TABLES, find_table
+from anyorder.reproduce.tables import TABLES
 from anyorder.training.config import split_directions
 
 ALL = "all"
@@ -64,13 +64,11 @@ def reproduce(
         so_far: Do no work. Write the table from what is finished, while other processes may be working on the rest.
         dry_run: Only list the jobs, and which of them are done.
     """
-    tables = list(TABLES) if table == ALL else [find_table(table).name]
+    tables = list(TABLES) if table == ALL else [table]
     if table == ALL:
         for option, value in {"rows": rows, "max_length": max_length, "name": options.name}.items():
             if value:
                 raise InputError("is for a single table", option)
-    if options.scale == "here" and not model:
-        raise InputError("is missing: name a model, such as de-en", "model")
     first = Request(
         tables[0],
         out,

@@ -137,7 +137,7 @@ def make_plans(requests: Sequence[Request]) -> "list[Plan]":
     """The plans of several tables with the same models and data, which are opened once."""
     first = requests[0]
     if not first.models:
-        raise InputError("is missing: name a model", "model")
+        raise InputError("is missing: name a model, such as de-en", "model")
     device, data = resolve_device(first.device), DataFolders(first.data)
     models = [OpenModel(place, model_label(place), load(place, device=device)) for place in first.models]
     return [Plan(request, data, models) for request in requests]
