@@ -26,7 +26,7 @@ from anyorder.training.train import train_model
 from anyorder.training.translation_objective import MaskingConfig
 from anyorder.training.translation_pairs import TranslationPairs
 from tests.conftest import tiny
-from tests.reproduce.conftest import Laboratory
+from tests.reproduce.conftest import Laboratory, decode_with_baseline
 from tests.stores import write_store
 
 pytest.importorskip("transformers")
@@ -72,7 +72,7 @@ def test_targets_are_what_the_baseline_says(
         assert [pair[source] for pair in found] == [pair[source] for pair in real]
         assert len({tuple(pair[target]) for pair in found}) > 50
         sentences = encode_sentences(toy, [toy.to_text(pair[source], back) for pair in real[:30]], direction)
-        hypotheses = Autoregressive(baseline, toy.vocabulary, "the test", CPU).decode(toy, direction, sentences, 1)
+        hypotheses = decode_with_baseline(baseline, toy, direction, sentences, 1)
         for pair, one, hypothesis in zip(found, real, hypotheses, strict=False):
             assert pair[target] == one[target] or toy.to_tokens(pair[target]) == hypothesis.tokens
         changed = sum(pair[target] != one[target] for pair, one in zip(found, real, strict=True))
@@ -88,7 +88,7 @@ def test_a_batch_gives_what_each_sentence_gives_alone(
     sources = [side[i] for i in np.random.default_rng(1).permutation(len(side))[:20]]
 
     def translate(some: list[np.ndarray]) -> list[list[int]]:
-        return [ids.tolist() for ids in teacher.translate(some, "en", beam)]
+        return [ids.tolist() for ids in teacher.translate(some, "en", beam, lambda count: None)]
 
     together = translate(sources)
     assert together == [translate([source])[0] for source in sources]

@@ -32,7 +32,6 @@ from anyorder.models.hf.pretrained import import_transformers, quiet
 from anyorder.models.native.storage import WEIGHTS
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.reproduce.jobs import DecodeJob, OpenModel, RunJob
-from anyorder.tasks.translation import Sentence
 from anyorder.training.batches import IGNORED, BatchRows, Cursor, shuffled
 from anyorder.training.config import TrainConfig, choose_by_device
 from anyorder.training.loop import run_training
@@ -267,11 +266,7 @@ class Autoregressive:
 
     @torch.inference_mode()
     def translate(
-        self,
-        sources: Sequence[np.ndarray],
-        target: str,
-        beam: int,
-        on_progress: Callable[[int], None] = lambda count: None,
+        self, sources: Sequence[np.ndarray], target: str, beam: int, on_progress: Callable[[int], None]
     ) -> list[np.ndarray]:
         """The ids of sentences' translations; those that came to an end have `</s>` as their last one.
 
@@ -302,30 +297,6 @@ class Autoregressive:
             on_progress(len(group))
         return found
 
-    def decode(
-        self,
-        model: TranslationModel,
-        direction: str,
-        sentences: Sequence[Sentence],
-        beam: int,
-        on_progress: Callable[[int], None] = lambda sentences: None,
-    ) -> list[Trajectory]:
-        """Translate sentences that were read for an undirected model. A source that is too long is truncated."""
-        order, eos = "left-to-right", model.vocabulary.eos
-        settings = {"order": order, "schedule": "one", "revision": "none", "beam": beam, "length": "own", "seed": 1}
-        signature = str(Signature(settings, version=f"anyorder.{__version__}"))
-        sources = [np.array(sentence.ids[: model.max_length], np.int64) for sentence in sentences]
-        found = self.translate(sources, model.languages(direction)[1], beam, on_progress)
-        trajectories = []
-        for sentence, line in zip(sentences, found, strict=True):
-            ids = line[line != eos].tolist()
-            text, tokens, steps = model.to_text(ids, direction), model.to_tokens(ids), list(range(1, len(ids) + 1))
-            if tokens:  # a truncated hypothesis may end inside a word
-                tokens[-1] = tokens[-1].removesuffix(CONTINUES) or CONTINUES
-            of_run = order, len(ids), signature, "autoregressive", direction
-            trajectories.append(Trajectory(sentence.text, text, tokens, steps, [], *of_run))
-        return trajectories
-
 
 @dataclass(frozen=True)
 class BaselineJob(DecodeJob):
@@ -340,9 +311,30 @@ class BaselineJob(DecodeJob):
         return {"weights": _checksum(self.place)} if (self.place / WEIGHTS).exists() else None
 
     def decode(self, rows: Sequence[int], on_progress: Callable[[int], None]) -> list[Trajectory]:
-        model, sentences = self.decoder.model, [self.data.sentences[row] for row in rows]
+        """A source that is too long is truncated."""
+        model, direction, order = self.decoder.model, self.data.direction, "left-to-right"
+        sentences = [self.data.sentences[row] for row in rows]
+        sources = [np.array(sentence.ids[: model.max_length], np.int64) for sentence in sentences]
         baseline = Autoregressive(self.place, model.vocabulary, model.name, model.device)
-        return baseline.decode(model, self.data.direction, sentences, self.beam, on_progress)
+        found = baseline.translate(sources, model.languages(direction)[1], self.beam, on_progress)
+        settings = {
+            "order": order,
+            "schedule": "one",
+            "revision": "none",
+            "beam": self.beam,
+            "length": "own",
+            "seed": 1,
+        }
+        signature = str(Signature(settings, version=f"anyorder.{__version__}"))
+        trajectories = []
+        for sentence, line in zip(sentences, found, strict=True):
+            ids = line[line != model.vocabulary.eos].tolist()
+            text, tokens, steps = model.to_text(ids, direction), model.to_tokens(ids), list(range(1, len(ids) + 1))
+            if tokens:  # a truncated hypothesis may end inside a word
+                tokens[-1] = tokens[-1].removesuffix(CONTINUES) or CONTINUES
+            of_run = order, len(ids), signature, "autoregressive", direction
+            trajectories.append(Trajectory(sentence.text, text, tokens, steps, [], *of_run))
+        return trajectories
 
 
 @cache
