@@ -234,9 +234,9 @@ def baseline_job(
 
 
 class Autoregressive:
-    """A trained baseline, in a folder.
+    """The trained baseline in a folder, which must have been trained with this vocabulary.
 
-    It must have been trained with the vocabulary, which messages say that `where` has.
+    where: What messages call the model or store that has the vocabulary.
     """
 
     def __init__(self, folder: Path, vocabulary: Vocabulary, where: str, device: torch.device):

@@ -105,11 +105,12 @@ def score_part(results: Path, planned: PlannedPart, table: Table, samples: int) 
 
     scored = _compute_once(results, planned, rows, "bleu", [*against, samples], scores)
     measured = _compute_once(results, planned, rows, "orders", [tagger, *metrics], shapes) if metrics else {}
-    by_name, learned = {row["system"]: row for row in scored["rows"]}, {row.name for row in table.rows if row.kind}
+    by_name = {row["system"]: row for row in scored["rows"]}
+    learned = {row.name for row in table.rows if row.kind}
     by_row: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for system in planned.systems:
-        head, shape = {"seed": system.seed, "learned": system.row in learned}, measured.get(system.name, {})
-        by_row[system.row].append({**head, **by_name[system.name], "metrics": shape})
+        of_seed = {"seed": system.seed, "learned": system.row in learned, **by_name[system.name]}
+        by_row[system.row].append({**of_seed, "metrics": measured.get(system.name, {})})
     found = [_row_score(name, seeds, metrics) for name, seeds in by_row.items()]
     of_part = (data.direction, planned.part, planned.rule, len(rows))
     return PartScore(*of_part, scored["signature"], found, scored["notes"])

@@ -92,19 +92,23 @@ _TAU = "kendall left-to-right"
 _SHAPE = (_TAU, "label outer-to-inner", "nearly left-to-right share")
 _TABLES = (
     Table(
-        "table1", "Table 1: whole dev and test sets", _ALL_ROWS, (Part("test"), _WHOLE), SIX_DIRECTIONS,
-        takes_baseline=True,
+        "table1", "Table 1: whole dev and test sets",
+        _ALL_ROWS,
+        (Part("test"), _WHOLE), SIX_DIRECTIONS, takes_baseline=True,
     ),
     Table(
-        "table2", "Table 2: dev sentences of at most 20 and 30 subwords", _ALL_ROWS, (Part("dev", 20), _SHORT),
-        SIX_DIRECTIONS, takes_baseline=True,
+        "table2", "Table 2: dev sentences of at most 20 and 30 subwords",
+        _ALL_ROWS,
+        (Part("dev", 20), _SHORT), SIX_DIRECTIONS, takes_baseline=True,
     ),
     Table(
-        "table3", "Table 3: the weight of the entropy bonus", _ablations(["bleu"], LAMBDAS), (_SHORT,),
-        ("de-en", "ro-en"), metrics=(_TAU,),
+        "table3", "Table 3: the weight of the entropy bonus",
+        _ablations(["bleu"], LAMBDAS),
+        (_SHORT,), ("de-en", "ro-en"), metrics=(_TAU,),
     ),
     Table(
-        "table4", "Table 4: BLEU and likelihood as reward", _ablations(REWARDS, [one for one in LAMBDAS if one]),
+        "table4", "Table 4: BLEU and likelihood as reward",
+        _ablations(REWARDS, [weight for weight in LAMBDAS if weight]),
         (_SHORT,), ("de-en",),
     ),
     Table(
@@ -113,13 +117,15 @@ _TABLES = (
         (_SHORT, _WHOLE), ("de-en", "en-de", "ro-en", "en-ro"),
     ),
     Table(
-        "causes", "Causes: reward and entropy bonus", _ablations(["bleu", "edit-distance"], [0.001, 0.0]),
+        "causes", "Causes: reward and entropy bonus",
+        _ablations(["bleu", "edit-distance"], [0.001, 0.0]),
         (_SHORT, _WHOLE), ("de-en",), metrics=_SHAPE,
     ),
     Table(
         "analysis", "Section 5: what the orders look like",
-        (*_heuristics(BASELINE, "easy-first", "margin"), _PPO, _HIDDEN, *_OURS), (_SHORT, _WHOLE), SIX_DIRECTIONS,
-        rules=("table:4",), metrics=(*_SHAPE, "suffix last share", "constituent sentence share"),
+        (*_heuristics(BASELINE, "easy-first", "margin"), _PPO, _HIDDEN, *_OURS),
+        (_SHORT, _WHOLE), SIX_DIRECTIONS, rules=("table:4",),
+        metrics=(*_SHAPE, "suffix last share", "constituent sentence share"),
     ),
 )  # fmt: skip
 TABLES = {table.name: table for table in _TABLES}
