@@ -1,14 +1,23 @@
 """A small model with its data: two directions, a store, and the same test sets as text."""
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from anyorder.data.store import Store
+from anyorder.decoder import Decoder
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.evaluation.test_set import TestSet
 from anyorder.models.native.length import LengthTable
+from anyorder.models.native.translation_model import TranslationModel
+from anyorder.reproduce.autoregressive import BaselineJob
+from anyorder.reproduce.data_folders import SplitSet
 from anyorder.reproduce.plan import Request
+from anyorder.tasks.translation import Sentence
 from tests.conftest import tiny, toy_pairs, write_pairs
 
 DEV = 100
@@ -41,3 +50,13 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory, corpus: Path, store: St
     model.length_table = LengthTable.count({"de-en": (german, english), "en-de": (english, german)})
     model.save_pretrained(folder / "toy")
     return Laboratory(folder / "toy", store.path, folder / "text")
+
+
+def decode_with_baseline(
+    folder: Path, model: TranslationModel, direction: str, sentences: Sequence[Sentence], beam: int
+) -> list[Trajectory]:
+    """What the rows of a table for an autoregressive model decode."""
+    test_set = TestSet(Decoder(model, direction), sentences, np.ones(len(sentences)), lambda indices: [])
+    data = SplitSet(direction, "test", test_set)
+    job = BaselineJob(Path(), "baseline", data, "own", "any", None, None, folder, beam)
+    return job.decode(range(len(sentences)), lambda count: None)

@@ -20,7 +20,6 @@ from anyorder.models.native.translation_model import TranslationModel
 from anyorder.reproduce.autoregressive import (
     Autoregressive,
     AutoregressiveObjective,
-    BaselineDecoder,
     bucket,
     marian_settings,
 )
@@ -30,7 +29,7 @@ from anyorder.tasks.translation import encode_sentences
 from anyorder.training.batches import IGNORED, Cursor
 from anyorder.training.config import TrainConfig
 from anyorder.training.loop import run_training
-from tests.reproduce.conftest import Laboratory
+from tests.reproduce.conftest import Laboratory, decode_with_baseline
 from tests.stores import write_store
 
 pytest.importorskip("transformers")
@@ -119,8 +118,7 @@ def test_size_and_forbidden_tokens(toy: TranslationModel, store: Store, tmp_path
     objective.save(objective.learner, tmp_path)
     sentences = encode_sentences(toy, ["Der Hund sieht ein Haus.", "Ein Kind malt gestern das Haus am Fluss."], "de-en")
     for beam in (1, 3):
-        baseline = BaselineDecoder(tmp_path / objective.folder, toy, "de-en", beam, torch.device("cpu"))
-        found = baseline.decode(sentences, lambda count: None)
+        found = decode_with_baseline(tmp_path / objective.folder, toy, "de-en", sentences, beam)
         assert [one.source for one in found] == [sentence.text for sentence in sentences]
         for one in found:
             assert one.steps == list(range(1, one.length + 1))

@@ -49,8 +49,8 @@ def test_a_split_of_its_own_comes_first(tmp_path: Path, toy: Decoder) -> None:
             (tmp_path / f"{name}.{language}").write_text(f"{line}\n")
     assert dev(toy, "en-de", tmp_path).test_set.references == [["Das Haus."]]
     assert dev(toy, "de-en", tmp_path).test_set.references == [["Ein Baum."]]
-    assert DataFolders([tmp_path]).has("en-de", "dev")
-    assert not DataFolders([tmp_path]).has("en-de", "test")
+    assert DataFolders([tmp_path]).find("en-de", "dev") == [tmp_path / f"dev-ende.{code}" for code in ("en", "de")]
+    assert DataFolders([tmp_path]).find("en-de", "test") is None
 
 
 def test_what_is_missing_is_named(laboratory: Laboratory, toy: Decoder, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from anyorder.files.folders import CHECKSUMS
 from anyorder.models.native.storage import WEIGHTS
 from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import TranslationModel
-from anyorder.reproduce.autoregressive import RECORD, Autoregressive, AutoregressiveObjective, BaselineDecoder
+from anyorder.reproduce.autoregressive import RECORD, Autoregressive, AutoregressiveObjective
 from anyorder.reproduce.distillation import distill
 from anyorder.tasks.translation import encode_sentences
 from anyorder.training.config import TextTrainConfig, TrainConfig
@@ -26,7 +26,7 @@ from anyorder.training.train import train_model
 from anyorder.training.translation_objective import MaskingConfig
 from anyorder.training.translation_pairs import TranslationPairs
 from tests.conftest import tiny
-from tests.reproduce.conftest import Laboratory
+from tests.reproduce.conftest import Laboratory, decode_with_baseline
 from tests.stores import write_store
 
 pytest.importorskip("transformers")
@@ -61,7 +61,7 @@ def pairs_by_corpus(store: Store) -> dict[str, list[tuple[list[int], list[int]]]
 def test_targets_are_what_the_baseline_says(
     store: Store, toy: TranslationModel, baseline: Path, tmp_path: Path
 ) -> None:
-    result = distill(store, baseline, tmp_path / "made")
+    result = distill(store.path, baseline, tmp_path / "made")
     made, (corpus,) = Store(tmp_path / "made"), store.split("train").corpora
     assert made.split("train").only_into == {f"{corpus}-into-de": "de", f"{corpus}-into-en": "en"}
     assert result.pairs == len(store.split("train"))
@@ -72,7 +72,7 @@ def test_targets_are_what_the_baseline_says(
         assert [pair[source] for pair in found] == [pair[source] for pair in real]
         assert len({tuple(pair[target]) for pair in found}) > 50
         sentences = encode_sentences(toy, [toy.to_text(pair[source], back) for pair in real[:30]], direction)
-        hypotheses = BaselineDecoder(baseline, toy, direction, 1, CPU).decode(sentences, lambda count: None)
+        hypotheses = decode_with_baseline(baseline, toy, direction, sentences, 1)
         for pair, one, hypothesis in zip(found, real, hypotheses, strict=False):
             assert pair[target] == one[target] or toy.to_tokens(pair[target]) == hypothesis.tokens
         changed = sum(pair[target] != one[target] for pair, one in zip(found, real, strict=True))
@@ -88,7 +88,7 @@ def test_a_batch_gives_what_each_sentence_gives_alone(
     sources = [side[i] for i in np.random.default_rng(1).permutation(len(side))[:20]]
 
     def translate(some: list[np.ndarray]) -> list[list[int]]:
-        return [ids.tolist() for ids in teacher.translate(some, "en", beam)]
+        return [ids.tolist() for ids in teacher.translate(some, "en", beam, lambda count: None)]
 
     together = translate(sources)
     assert together == [translate([source])[0] for source in sources]
@@ -101,7 +101,7 @@ def test_a_batch_gives_what_each_sentence_gives_alone(
 def test_other_pairs_and_splits_stay(vocabulary: Vocabulary, baseline: Path, tmp_path: Path) -> None:
     old = Store(write_store(tmp_path / "de-en", vocabulary, {"train": 40, "dev": 6}, ("news", "web")))
     (old.path / "tokenizer.json.partial-1").write_text("left by a killed process")
-    result = distill(old, baseline, tmp_path / "made", pairs=10, beam=2)
+    result = distill(old.path, baseline, tmp_path / "made", pairs=10, beam=2)
     made = Store(tmp_path / "made")
     real, new = pairs_by_corpus(old), pairs_by_corpus(made)
     assert result.pairs == 10
@@ -117,7 +117,7 @@ def test_other_pairs_and_splits_stay(vocabulary: Vocabulary, baseline: Path, tmp
     assert {file.name for file in made.path.iterdir()} == {file.name for file in old.path.iterdir()} - {
         "tokenizer.json.partial-1"
     } | {"checksums.json"}
-    again = distill(old, baseline, tmp_path / "again", pairs=10, beam=2)
+    again = distill(old.path, baseline, tmp_path / "again", pairs=10, beam=2)
     assert again == result
     assert (tmp_path / "again" / "train.de.ids.bin").read_bytes() == (made.path / "train.de.ids.bin").read_bytes()
     assert json.loads((made.path / "manifest.json").read_text())["distilled"]["pairs"] == 10
@@ -129,12 +129,12 @@ def test_it_stops_in_time(
     """And the pairs that it came to are those that `pairs` draws."""
     monkeypatch.setattr("anyorder.reproduce.distillation.CHUNK_PAIRS", 4)
     old = Store(write_store(tmp_path / "de-en", vocabulary, {"train": 40}, ("news", "web")))
-    first = distill(old, baseline, tmp_path / "first", minutes=1e-9)
+    first = distill(old.path, baseline, tmp_path / "first", minutes=1e-9)
     assert first.pairs == 4
-    drawn = distill(old, baseline, tmp_path / "drawn", pairs=4)
+    drawn = distill(old.path, baseline, tmp_path / "drawn", pairs=4)
     assert drawn == first
     assert pairs_by_corpus(Store(tmp_path / "first")) == pairs_by_corpus(Store(tmp_path / "drawn"))
-    whole = distill(old, baseline, tmp_path / "whole", minutes=10)
+    whole = distill(old.path, baseline, tmp_path / "whole", minutes=10)
     assert whole.pairs == 40
     made = Store(tmp_path / "whole").split("train")
     assert set(made.corpora) == set(made.only_into) == {f"{a}-into-{b}" for a in ("news", "web") for b in ("de", "en")}
@@ -148,7 +148,7 @@ def test_bad_translations_are_not_used(
     word, eos = vocabulary.first_word, vocabulary.eos
     hypotheses = [[word, eos], [eos], [word, word], [word, word, eos], [word] * 13 + [eos]]
     monkeypatch.setattr(Autoregressive, "translate", lambda *arguments, **options: list(map(np.array, hypotheses)))
-    result = distill(old, baseline, tmp_path / "made")
+    result = distill(old.path, baseline, tmp_path / "made")
     assert result.kept == {"de": 3, "en": 3}
     (real,), new = pairs_by_corpus(old).values(), pairs_by_corpus(Store(tmp_path / "made"))
     for target, language in enumerate(("de", "en")):
@@ -160,7 +160,7 @@ def test_bad_translations_are_not_used(
 
 def test_a_model_learns_each_pair_in_its_direction(vocabulary: Vocabulary, baseline: Path, tmp_path: Path) -> None:
     old = Store(write_store(tmp_path / "de-en", vocabulary, {"train": 40, "dev": 6}))
-    distill(old, baseline, tmp_path / "made", pairs=30)
+    distill(old.path, baseline, tmp_path / "made", pairs=30)
     made = Store(tmp_path / "made")
     pairs = TranslationPairs(Stores([made]), tiny(vocabulary), (), {}, {})
     assert [len(pairs.lengths(direction)[0]) for direction in ("de-en", "en-de")] == [40, 40]
@@ -168,7 +168,7 @@ def test_a_model_learns_each_pair_in_its_direction(vocabulary: Vocabulary, basel
     size = TransformerConfig(hidden_size=32, num_layers=1, num_heads=2)
     assert train_model(made, tmp_path / "run", size, MaskingConfig(), run).steps == 2
     with pytest.raises(InputError, match="was distilled before"):
-        distill(made, baseline, tmp_path / "twice")
+        distill(made.path, baseline, tmp_path / "twice")
 
 
 def test_stores_that_cannot_be_distilled(vocabulary: Vocabulary, baseline: Path, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_stores_that_cannot_be_distilled(vocabulary: Vocabulary, baseline: Path,
     def refuse(message: str, splits: dict[str, int], corpora: tuple[str, ...] = ("news",), longer: int = 0) -> None:
         folder = write_store(tmp_path / "de-en", vocabulary, splits, corpora, longer=longer)
         with pytest.raises(InputError, match=message):
-            distill(Store(folder), baseline, out)
+            distill(folder, baseline, out)
         assert not out.exists()
 
     refuse("needs parallel training text", {"dev": 4})
@@ -187,7 +187,7 @@ def test_stores_that_cannot_be_distilled(vocabulary: Vocabulary, baseline: Path,
     folder = write_store(tmp_path / "de-en", vocabulary, {"train": 4, "dev": 4})
     (folder / "dev.de.ids.bin").write_bytes(bytes((folder / "dev.de.ids.bin").stat().st_size))
     with pytest.raises(InputError, match="damaged"):
-        distill(Store(folder), baseline, out)
+        distill(folder, baseline, out)
 
 
 def test_baselines_that_cannot_be_used(store: Store, baseline: Path, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_baselines_that_cannot_be_used(store: Store, baseline: Path, tmp_path: P
             (other / CHECKSUMS).unlink()
         (other / file).write_bytes(content)
         with pytest.raises(InputError, match=message):
-            distill(store, other, out, pairs=2)
+            distill(store.path, other, out, pairs=2)
         assert not out.exists()
 
     record = json.loads((baseline / RECORD).read_text())

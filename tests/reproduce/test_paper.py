@@ -4,7 +4,7 @@ import pytest
 
 from anyorder.errors import InputError
 from anyorder.reproduce.paper import BLEU, SHARES
-from anyorder.reproduce.tables import BASELINE, TABLES, Part, choose_parts, choose_rows, find_table
+from anyorder.reproduce.tables import BASELINE, TABLES, Part, find_table
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -36,18 +36,18 @@ def test_numbers_as_printed() -> None:
 
 
 def test_rows_are_chosen_by_name() -> None:
-    table = find_table("table5")
-    assert [row.name for row in choose_rows(table, ["outer-in:stride=3"])] == [BASELINE, "outer-in:stride=3"]
+    assert [row.name for row in find_table("table5", ["outer-in:stride=3"]).rows] == [BASELINE, "outer-in:stride=3"]
     with pytest.raises(InputError, match="unknown row 'margin'"):
-        choose_rows(table, ["margin"])
+        find_table("table5", ["margin"])
     with pytest.raises(InputError, match="did you mean 'table1'"):
         find_table("table")
 
 
 def test_columns_are_chosen_by_length() -> None:
-    table = find_table("table5")
-    assert choose_parts(table, []) == table.parts
-    assert choose_parts(table, [30]) == (Part("dev", 30),)
-    assert choose_parts(table, [None]) == (Part("dev"),)
+    assert find_table("table5") == TABLES["table5"]
+    assert find_table("table5", max_lengths=[30]).parts == (Part("dev", 30),)
+    assert find_table("table5", max_lengths=[None]).parts == (Part("dev"),)
     with pytest.raises(InputError, match=r"unknown length limit '20'.*known: 30, none"):
-        choose_parts(table, [20])
+        find_table("table5", max_lengths=[20])
+    with pytest.raises(InputError, match=r"unknown length limit 'none'.*known: 20, 30"):
+        find_table("table2", max_lengths=[None])

@@ -15,18 +15,18 @@ from anyorder.learning.learn_order import LearnOrderResult
 from anyorder.reproduce import order_jobs
 from anyorder.reproduce import plan as plan_module
 from anyorder.reproduce.jobs import DecodeJob, Job, write_cell
+from anyorder.reproduce.order_jobs import ABLATION_STEPS, SETTINGS
 from anyorder.reproduce.paper import ablation_name
-from anyorder.reproduce.plan import Plan, Request, make_plans
+from anyorder.reproduce.plan import Request, jobs_of, make_plans
 from anyorder.reproduce.render import Report
 from anyorder.reproduce.reproduce import list_jobs, reproduce
-from anyorder.reproduce.settings import ABLATION_STEPS, SETTINGS
 from tests.reproduce.conftest import Laboratory
 
 SENTENCES = 14
 
 
-def make_plan(request: Request) -> Plan:
-    return make_plans([request])[0]
+def jobs_for(request: Request) -> list[Job]:
+    return jobs_of(make_plans([request]))
 
 
 def write(request: Request, so_far: bool = False) -> Report:
@@ -214,8 +214,8 @@ def test_several_tables_load_the_model_once(request_of: Request, monkeypatch: py
 def test_ablations_have_shorter_runs(request_of: Request) -> None:
     steps = {}
     for table, row in (("table3", "bleu, λ=0.01"), ("table2", "learned:hidden")):
-        plan = make_plan(replace(request_of, table=table, rows=[row], steps=None))
-        steps[table] = {job.title.split("steps=")[1] for job in plan.jobs if job.title.startswith("learn")}
+        jobs = jobs_for(replace(request_of, table=table, rows=[row], steps=None))
+        steps[table] = {job.title.split("steps=")[1] for job in jobs if job.title.startswith("learn")}
     usual = SETTINGS["here"]["hidden"].run.steps
     assert steps == {
         "table3": {f"{ABLATION_STEPS}, seed {n}" for n in (1, 2)},
@@ -227,32 +227,32 @@ def test_another_table_takes_what_is_there(made: Path, request_of: Request) -> N
     """The whole dev set needs its long sentences only, and the same lambda is learned already."""
     same = ablation_name("bleu", SETTINGS["here"]["hidden"].rl.entropy_coef)
     other = replace(request_of, table="table3", rows=[same])
-    assert all(job.done for job in make_plan(other).jobs)
-    whole = make_plan(replace(request_of, table="table5", rows=["outer-in:stride=2"], sentences=None)).jobs
+    assert all(job.done for job in jobs_for(other))
+    whole = jobs_for(replace(request_of, table="table5", rows=["outer-in:stride=2"], sentences=None))
     assert [job.done for job in whole] == [False, False]
 
 
 def test_directions_can_share_an_order(request_of: Request) -> None:
     both = replace(request_of, directions=["de-en", "en-de"], rows=["learned:hidden"])
     apart, shared = (
-        [job.title for job in make_plan(one).jobs if job.title.startswith("learn")]
+        [job.title for job in jobs_for(one) if job.title.startswith("learn")]
         for one in (both, replace(both, shared=True))
     )
     assert [title.split()[1] for title in apart] == ["de-en", "de-en", "en-de", "en-de"]
     assert [title.split()[1] for title in shared] == ["de-en+en-de", "de-en+en-de"]
-    alone = make_plan(replace(both, shared=True, directions=["de-en"])).jobs
+    alone = jobs_for(replace(both, shared=True, directions=["de-en"]))
     assert [job.title for job in alone if job.title.startswith("learn")] == shared  # other tables find them
 
 
 def test_short_sentences_alone(made: Path, request_of: Request) -> None:
     """Those of Table 2 are enough for the short columns of another table."""
-    short = make_plan(replace(request_of, table="analysis", max_lengths=[30]))
+    (short,) = make_plans([replace(request_of, table="analysis", max_lengths=[30])])
     assert [part.part.text for part in short.parts] == ["dev ≤30"]
-    assert all(job.done for job in short.jobs)
+    assert all(job.done for job in jobs_of([short]))
 
 
 def first_decoding(request: Request) -> DecodeJob:
-    (job, *_) = (job for job in make_plan(request).jobs if isinstance(job, DecodeJob))
+    (job, *_) = (job for job in jobs_for(request) if isinstance(job, DecodeJob))
     return job
 
 
@@ -322,7 +322,7 @@ def test_an_order_that_was_learned_before_a_setting_existed_is_kept(
         record = json.loads(file.read_text())
         del record["key"]["rl"]["length"], record["key"]["policy"]["init_scale"]
         file.write_text(json.dumps(record))
-    assert all(job.done for job in make_plan(replace(request_of, out=out)).jobs)
+    assert all(job.done for job in jobs_for(replace(request_of, out=out)))
 
 
 def test_orders_beside_the_model(laboratory: Laboratory, request_of: Request, tmp_path: Path) -> None:

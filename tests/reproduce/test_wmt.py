@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from anyorder.errors import InputError
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.reproduce.plan import Request
 from anyorder.reproduce.reproduce import list_jobs, reproduce
-from anyorder.reproduce.wmt import keep_languages, load_splits, wmt_pairs
+from anyorder.reproduce.wmt import keep_languages, load_splits, with_paper
 from tests.conftest import toy_pairs
 from tests.models.test_xlm import write_xlm
 
@@ -83,8 +84,8 @@ def test_data_sets_that_cannot_be_used(stand_ins: Path, tmp_path: Path, monkeypa
     folder = tmp_path / "wmt" / "de-en"
     folder.mkdir(parents=True)
     sources = {"datasets": {"de-en": str(folder.parent)}, "xlm": {"de-en": str(stand_ins / "xlm")}}
-    request = Request("table1", tmp_path / "out", scale="paper", device="cpu", **sources)
-    (pair,) = wmt_pairs(request, ["de-en"])
+    request = Request("table1", tmp_path / "out", scale="paper", directions=["de-en"], device="cpu", **sources)
+    (job,), (full,) = with_paper([request])
     for file, content, message in (
         ("train", '{"text": "Hund"}', "expected rows with a translation into de and en"),
         ("train", '{"translation": {"de": "Hund", "en": "dog"}}', "has no split 'validation'"),
@@ -92,12 +93,15 @@ def test_data_sets_that_cannot_be_used(stand_ins: Path, tmp_path: Path, monkeypa
     ):
         (folder / f"{file}.jsonl").write_text(content + "\n")
         with pytest.raises(InputError, match=message):
-            pair.job().run()
-        assert not pair.data[0].exists()
+            job.run()
+        assert not full.data[0].exists()
 
 
 def test_pairs_of_directions(tmp_path: Path) -> None:
-    request = Request("table1", tmp_path, scale="paper", device="cpu")
-    assert [pair.name for pair in wmt_pairs(request, ["en-de", "de-en", "en-zh"])] == ["de-en", "zh-en"]
+    request = Request("table1", tmp_path, scale="paper", directions=["en-de", "de-en"], device="cpu")
+    jobs, full = with_paper([request, replace(request, directions=["en-zh"])])
+    assert [job.folder for job in jobs] == [tmp_path / "paper" / pair / "run" for pair in ("de-en", "zh-en")]
+    assert [one.models for one in full] == [[str(job.result) for job in jobs]] * 2
+    assert with_paper([replace(request, scale="here")]) == ([], [replace(request, scale="here")])
     with pytest.raises(InputError, match="unknown direction 'fr-en'"):
-        wmt_pairs(request, ["fr-en"])
+        with_paper([replace(request, directions=["fr-en"])])

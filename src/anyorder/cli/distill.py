@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from anyorder import progress
-from anyorder.device import Device, resolve_device
+from anyorder.device import Device
 from anyorder.progress import Screen
 from anyorder.reproduce.distillation import distill as distill_store
 
@@ -43,7 +43,7 @@ def distill(
             minutes=minutes,
             beam=beam,
             seed=seed,
-            device=resolve_device(device),
+            device=device,
             on_progress=bar.advance,
         )
     screen = Screen()

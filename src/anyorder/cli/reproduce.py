@@ -10,12 +10,11 @@ from anyorder.errors import InputError
 from anyorder.orders import split_orders
 from anyorder.registry import is_count
 from anyorder.report.terminal import render_tables
-from anyorder.reproduce.jobs import Job
 from anyorder.reproduce.plan import Options, Request
 from anyorder.reproduce.render import Report
 from anyorder.reproduce.reproduce import list_jobs
 from anyorder.reproduce.reproduce import reproduce as reproduce_tables
-from anyorder.reproduce.tables import TABLES, find_table
+from anyorder.reproduce.tables import TABLES
 from anyorder.training.config import split_directions
 
 ALL = "all"
@@ -65,13 +64,11 @@ def reproduce(
         so_far: Do no work. Write the table from what is finished, while other processes may be working on the rest.
         dry_run: Only list the jobs, and which of them are done.
     """
-    tables = list(TABLES) if table == ALL else [find_table(table).name]
+    tables = list(TABLES) if table == ALL else [table]
     if table == ALL:
         for option, value in {"rows": rows, "max_length": max_length, "name": options.name}.items():
             if value:
                 raise InputError("is for a single table", option)
-    if options.scale == "here" and not model:
-        raise InputError("is missing: name a model, such as de-en", "model")
     first = Request(
         tables[0],
         out,
@@ -87,8 +84,11 @@ def reproduce(
     chosen = split_part(part)
     screen = progress.Screen()
     if dry_run:
-        for line in describe_jobs(list_jobs(requests)):
-            screen.print_text(line)
+        jobs = list_jobs(requests)
+        done = [job.done for job in jobs]
+        for job, is_done in zip(jobs, done, strict=True):
+            screen.print_text(f"{'done' if is_done else 'missing':7}  {job.title}")
+        screen.print_text(f"{sum(done)} of {len(jobs)} jobs are done; {len(jobs) - sum(done)} are missing")
         return
     for report in reproduce_tables(requests, chosen, so_far, lambda line: print_note("reproduce", line)):
         _print(report, out / (options.name or report.table.name), screen)
@@ -96,7 +96,7 @@ def reproduce(
 
 def _print(report: Report, files: Path, screen: progress.Screen) -> None:
     """The summaries of a table, and where the rest is: in `files` with several suffixes."""
-    for shown in report.tables()[: len(report.rules)]:
+    for shown in report.tables()[: len(report.by_rule)]:
         for part in render_tables(shown, screen.width):
             screen.print(part)
         for note in shown.notes:
@@ -119,10 +119,3 @@ def split_part(text: str) -> tuple[int, int]:
     if not (is_count(index) and is_count(count) and int(index) <= int(count)):
         raise InputError(f"'{text}': expected a part such as 1/4, which is the first of four", "part")
     return int(index), int(count)
-
-
-def describe_jobs(jobs: list[Job]) -> list[str]:
-    """What a dry run prints."""
-    done = [job.done for job in jobs]
-    lines = [f"{'done' if is_done else 'missing':7}  {job.title}" for job, is_done in zip(jobs, done, strict=True)]
-    return [*lines, f"{sum(done)} of {len(jobs)} jobs are done; {len(jobs) - sum(done)} are missing"]

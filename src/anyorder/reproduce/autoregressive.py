@@ -31,8 +31,7 @@ from anyorder.files.records import read_record
 from anyorder.models.hf.pretrained import import_transformers, quiet
 from anyorder.models.native.storage import WEIGHTS
 from anyorder.models.native.translation_model import TranslationModel
-from anyorder.reproduce.jobs import RunJob
-from anyorder.tasks.translation import Sentence
+from anyorder.reproduce.jobs import DecodeJob, OpenModel, RunJob
 from anyorder.training.batches import IGNORED, Cursor, shuffled
 from anyorder.training.config import TrainConfig, choose_by_device
 from anyorder.training.loop import run_training
@@ -91,14 +90,10 @@ class AutoregressiveLoss(nn.Module):
 
 
 class AutoregressiveObjective(Objective[Batch]):
-    """Translation from left to right, in all directions of the stores.
+    """Translation from left to right, in all directions of the stores' `train` splits.
 
-    Args:
-        stores: The text: their `train` splits, of which a few pairs are held out for validation.
-        model: The undirected model that determines the baseline's vocabulary, languages and size.
-        batch_tokens: Tokens per batch, counting both sides and padding.
-        seed: Seed for the weights and the batches.
-        weights: How often each pair of a corpus is used per epoch, by name; by default 1.
+    A few pairs are held out for validation. The undirected model determines vocabulary, languages and size. Tokens per
+    batch count both sides and padding; weights are how often each pair of a corpus is used per epoch, by name.
     """
 
     reports = ("loss",)
@@ -219,25 +214,18 @@ def bucket(sizes: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
 
 
 def baseline_job(
-    out: Path,
-    model: TranslationModel,
-    label: str,
-    stores: Sequence[Store],
-    minutes: float,
-    weights: Mapping[str, float],
-    device: torch.device,
+    out: Path, like: OpenModel, stores: Sequence[Store], minutes: float, weights: Mapping[str, float]
 ) -> RunJob:
-    """Train a baseline as large as a model, which folders call `label`, on the same text."""
+    """Train a baseline as large as a model on the same text."""
+    model, device = like.decoder.model, like.device
     TranslationPairs(Stores(stores), model, (), weights, {})  # an `InputError` now rather than when it is trained
-    folder, title = out / "baseline" / label / f"{minutes:g}-minutes", "train an autoregressive baseline"
+    folder, title = out / "baseline" / like.label / f"{minutes:g}-minutes", "train an autoregressive baseline"
 
     def train() -> bool:
         tokens = choose_by_device(None, device, cuda=32_768, cpu=2_048)
         objective = AutoregressiveObjective(stores, model, tokens, seed=1, weights=weights)
-        place: Any = device.type
-        run = TrainConfig(
-            minutes=minutes, learning_rate=5e-4, validate_every=2000, save_every=5000, device=place, compile="no"
-        )
+        where: Any = {"device": device.type, "compile": "no"}
+        run = TrainConfig(minutes=minutes, learning_rate=5e-4, validate_every=2000, save_every=5000, **where)
         return run_training(objective, run, folder, resume=True).finished
 
     result, key = folder / AutoregressiveObjective.folder / WEIGHTS, {"weights": dict(weights)}
@@ -245,13 +233,9 @@ def baseline_job(
 
 
 class Autoregressive:
-    """A trained baseline.
+    """The trained baseline in a folder, which must have been trained with this vocabulary.
 
-    Args:
-        folder: Its folder.
-        vocabulary: The vocabulary that it must have been trained with.
-        where: What else has this vocabulary, for messages.
-        device: The device to run on.
+    where: What messages call the model or store that has the vocabulary.
     """
 
     def __init__(self, folder: Path, vocabulary: Vocabulary, where: str, device: torch.device):
@@ -281,22 +265,11 @@ class Autoregressive:
 
     @torch.inference_mode()
     def translate(
-        self,
-        sources: Sequence[np.ndarray],
-        target: str,
-        beam: int,
-        on_progress: Callable[[int], None] = lambda sentences: None,
+        self, sources: Sequence[np.ndarray], target: str, beam: int, on_progress: Callable[[int], None]
     ) -> list[np.ndarray]:
-        """Translate sentences from left to right, into at most ten more than twice the subwords of the longest source.
+        """The ids of sentences' translations; those that came to an end have `</s>` as their last one.
 
-        Args:
-            sources: The ids of each sentence, without delimiters.
-            target: The target language.
-            beam: Beam size; 1 is greedy.
-            on_progress: Called with the number of finished sentences.
-
-        Returns:
-            The ids of each translation. Those that came to an end have `</s>` as their last one.
+        Sources have no delimiters. A translation has at most ten more than twice the subwords of the longest source.
         """
         network, vocabulary = self._network, self._vocabulary
         special = [i for i in range(vocabulary.first_word) if i != vocabulary.eos]
@@ -325,42 +298,42 @@ class Autoregressive:
 
 
 @dataclass(frozen=True)
-class BaselineDecoder:
-    """Decodes with a baseline. A source that is too long is truncated."""
+class BaselineJob(DecodeJob):
+    """Decode with a baseline."""
 
     place: Path
     """Its folder, which may not exist yet."""
-    model: TranslationModel
-    """The undirected model whose vocabulary it uses."""
-    direction: str
     beam: int
     """Beam size; 1 is greedy."""
-    device: torch.device
 
     def key(self) -> dict[str, Any] | None:
         return {"weights": _checksum(self.place)} if (self.place / WEIGHTS).exists() else None
 
-    def decode(self, sentences: Sequence[Sentence], on_progress: Callable[[int], None]) -> list[Trajectory]:
-        model, eos = self.model, self.model.vocabulary.eos
-        baseline = Autoregressive(self.place, model.vocabulary, model.name, self.device)
+    def decode(self, rows: Sequence[int], on_progress: Callable[[int], None]) -> list[Trajectory]:
+        """A source that is too long is truncated."""
+        model, direction, order = self.decoder.model, self.data.direction, "left-to-right"
+        sentences = [self.data.sentences[row] for row in rows]
         sources = [np.array(sentence.ids[: model.max_length], np.int64) for sentence in sentences]
-        found = baseline.translate(sources, model.languages(self.direction)[1], self.beam, on_progress)
-        pairs = zip(sentences, found, strict=True)
-        return [self._trajectory(sentence.text, ids[ids != eos].tolist()) for sentence, ids in pairs]
-
-    def _trajectory(self, source: str, ids: list[int]) -> Trajectory:
-        order = "left-to-right"
-        signature = Signature(
-            order=order, schedule="one", revision="none", beam=self.beam, length="own", seed=1,
-            version=f"anyorder.{__version__}",
-        )  # fmt: skip
-        tokens = self.model.to_tokens(ids)
-        if tokens:  # a truncated hypothesis may end inside a word
-            tokens[-1] = tokens[-1].removesuffix(CONTINUES) or CONTINUES
-        text, steps, size = self.model.to_text(ids, self.direction), list(range(1, len(ids) + 1)), len(ids)
-        return Trajectory(
-            source, text, tokens, steps, [], order, size, str(signature), "autoregressive", self.direction
-        )
+        baseline = Autoregressive(self.place, model.vocabulary, model.name, model.device)
+        found = baseline.translate(sources, model.languages(direction)[1], self.beam, on_progress)
+        settings = {
+            "order": order,
+            "schedule": "one",
+            "revision": "none",
+            "beam": self.beam,
+            "length": "own",
+            "seed": 1,
+        }
+        signature = str(Signature(settings, version=f"anyorder.{__version__}"))
+        trajectories = []
+        for sentence, line in zip(sentences, found, strict=True):
+            ids = line[line != model.vocabulary.eos].tolist()
+            text, tokens, steps = model.to_text(ids, direction), model.to_tokens(ids), list(range(1, len(ids) + 1))
+            if tokens:  # a truncated hypothesis may end inside a word
+                tokens[-1] = tokens[-1].removesuffix(CONTINUES) or CONTINUES
+            of_run = order, len(ids), signature, "autoregressive", direction
+            trajectories.append(Trajectory(sentence.text, text, tokens, steps, [], *of_run))
+        return trajectories
 
 
 @cache

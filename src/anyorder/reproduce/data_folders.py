@@ -5,10 +5,10 @@ ids spell. Knows nothing about orders or tables.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import cast
 
@@ -66,14 +66,13 @@ class DataFolders:
 
     def store(self, direction: str, model: TranslationModel) -> Store:
         """The store to learn a direction from: one with its languages and the model's vocabulary."""
-        languages = set(direction.split("-"))
-        held = [store for store in self.stores if languages <= set(store.languages)]
-        for store in held:
-            if store.vocabulary.fingerprint == model.vocabulary.fingerprint:
-                return store
-        for store in held[:1]:
-            check_vocabulary(store, model)
-        raise InputError(f"has no prepared store for {direction}: 'anyorder prepare' makes one", "data")
+        held = [store for store in self.stores if set(direction.split("-")) <= set(store.languages)]
+        if not held:
+            raise InputError(f"has no prepared store for {direction}: 'anyorder prepare' makes one", "data")
+        fitting = (store for store in held if store.vocabulary.fingerprint == model.vocabulary.fingerprint)
+        store = next(fitting, held[0])
+        _check_vocabulary(store, model)
+        return store
 
     def split_set(self, decoder: Decoder, split: str, count: int | None = None) -> SplitSet:
         """A split in the decoder's direction, or its first sentences.
@@ -88,12 +87,12 @@ class DataFolders:
     def _read(self, decoder: Decoder, split: str, count: int | None) -> TestSet:
         direction = decoder.task.name
         source, target = decoder.model.languages(direction)
-        found = next(self._places(direction, split), None)
+        found = self.find(direction, split)
         if found is None:
             raise InputError(f"has no {split} set for {direction} ({split}.{source} and {split}.{target})", "data")
         if isinstance(found, tuple):
             store, name = found
-            check_vocabulary(store, decoder.model)
+            _check_vocabulary(store, decoder.model)
             rows = range(len(store.split(name)))[:count]
             return stored_test_set(decoder, store.split(name), rows)
         lines = list(islice(read_parallel(found, "replace"), count))
@@ -102,30 +101,26 @@ class DataFolders:
         sources, references = zip(*lines, strict=True)
         return read_test_set(decoder, sources, references, names=[str(file) for file in found])
 
-    def has(self, direction: str, split: str) -> bool:
-        """Whether there is such a test set."""
-        return any(self._places(direction, split))
-
-    def _places(self, direction: str, split: str) -> Iterator[list[Path] | tuple[Store, str]]:
-        """Where a test set may come from: two files, or the split of a store."""
+    def find(self, direction: str, split: str) -> list[Path] | tuple[Store, str] | None:
+        """Where a test set comes from: two files, or the split of a store; None if there is no such set."""
         source, _, target = direction.partition("-")
         names = (f"{split}-{source}{target}", split)
-        for name in names:
-            for text in self._text:
-                for folder in (text / f"{source}-{target}", text / f"{target}-{source}", text):
-                    files = [_find(folder, f"{name}.{language}") for language in (source, target)]
-                    if files[0] and files[1]:
-                        yield [files[0], files[1]]
-        for name in names:
-            held = (store for store in self.stores if {source, target} <= set(store.languages) and name in store)
-            yield from ((store, name) for store in held)
+        for name, text in product(names, self._text):
+            for folder in (text / f"{source}-{target}", text / f"{target}-{source}", text):
+                files = [_find_file(folder, f"{name}.{language}") for language in (source, target)]
+                if files[0] and files[1]:
+                    return [files[0], files[1]]
+        for name, store in product(names, self.stores):
+            if {source, target} <= set(store.languages) and name in store:
+                return store, name
+        return None
 
 
-def check_vocabulary(store: Store, model: TranslationModel) -> None:
+def _check_vocabulary(store: Store, model: TranslationModel) -> None:
     """Raise an `InputError` unless a store was prepared with a model's vocabulary."""
     if store.vocabulary.fingerprint != model.vocabulary.fingerprint:
         raise InputError(f"{store.path}: was not prepared with the vocabulary of {model.name or 'the model'}")
 
 
-def _find(folder: Path, name: str) -> Path | None:
+def _find_file(folder: Path, name: str) -> Path | None:
     return next((folder / f"{name}{ending}" for ending in ENDINGS if (folder / f"{name}{ending}").is_file()), None)

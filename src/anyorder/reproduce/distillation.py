@@ -17,6 +17,7 @@ import torch
 from anyorder.data.packing import Side
 from anyorder.data.store import MANIFEST, MAX_CORPORA, Split, Store, join, write_corpus, write_side
 from anyorder.data.vocabulary import FILE as VOCABULARY
+from anyorder.device import resolve_device
 from anyorder.errors import InputError, check_number
 from anyorder.files import atomic_folder, sha256, write_json
 from anyorder.models.native.storage import WEIGHTS
@@ -40,7 +41,7 @@ class Distilled:
 
 
 def distill(
-    data: Store | Path,
+    data: Path,
     baseline: Path,
     out: Path,
     *,
@@ -48,32 +49,23 @@ def distill(
     minutes: float | None = None,
     beam: int = 1,
     seed: int = 1,
-    device: torch.device | None = None,
+    device: str = "cpu",
     on_progress: Callable[[int], None] = lambda sentences: None,
 ) -> Distilled:
     """Write a store in which the baseline's translations replace the targets of training pairs.
 
-    Other splits stay as they are, and so do training pairs that are not translated.
-
-    Args:
-        data: A store: parallel text of two languages with the baseline's vocabulary.
-        baseline: The folder of an autoregressive baseline.
-        out: The folder to write; it must not exist.
-        pairs: How many training pairs to translate, drawn at random; by default all.
-        minutes: Time after which no more pairs are begun; the rest counts as not drawn.
-        beam: Beam size; 1 is greedy.
-        seed: Seed for drawing pairs.
-        device: Where to translate; by default the CPU.
-        on_progress: Called with the number of finished sentences.
+    `data` holds parallel text of two languages with the baseline's vocabulary. Other splits stay as they are, and so do
+    training pairs that are not translated: pairs are drawn at random, and after the minutes no more are begun.
     """
     check_number("pairs", pairs, at_least=1)
     check_number("minutes", minutes, above=0)
     check_number("beam", beam, at_least=1, at_most=MAX_BEAM)
     check_number("seed", seed, at_least=0)
-    store, device = data if isinstance(data, Store) else Store(data), device or torch.device("cpu")
+    store, place = Store(data), resolve_device(device)
     split, eos = _training_split(store), store.vocabulary.eos
-    others = [store.split(name).name for name in store.split_names if name != SPLIT]  # damage is found before the work
-    teacher = _load(baseline, store, split, device)
+    for name in store.split_names:
+        store.split(name)  # damage is found before the work
+    teacher = _load(baseline, store, split, place)
 
     def translate(rows: np.ndarray, target: str) -> tuple[Split, int]:
         """Pairs with new targets, and how many of them kept the real one."""
@@ -90,7 +82,7 @@ def distill(
 
     drawn, done = np.random.default_rng(seed).permutation(len(split)), 0
     wanted = len(drawn[:pairs])
-    chunk = choose_by_device(None, device, cuda=64 * CHUNK_PAIRS, cpu=CHUNK_PAIRS)
+    chunk = choose_by_device(None, place, cuda=64 * CHUNK_PAIRS, cpu=CHUNK_PAIRS)
     with atomic_folder(out, replace=False) as folder:
         end = float("inf") if minutes is None else time.monotonic() + minutes * 60
         parts, kept = [], dict.fromkeys(store.languages, 0)
@@ -104,7 +96,7 @@ def distill(
         if done < len(split):
             parts.append(_take(split, np.sort(drawn[done:])))
         record = {"baseline": sha256(baseline / WEIGHTS), "beam": beam, "seed": seed, "pairs": done, "kept": kept}
-        _write(folder, store, others, _without_empty_corpora(join(parts)), record)
+        _write(folder, store, _without_empty_corpora(join(parts)), record)
     return Distilled(done, kept)
 
 
@@ -153,10 +145,11 @@ def _without_empty_corpora(split: Split) -> Split:
     return replace(split, corpora=corpora, corpus=corpus, only_into=only_into)
 
 
-def _write(folder: Path, store: Store, others: list[str], split: Split, record: dict[str, object]) -> None:
+def _write(folder: Path, store: Store, split: Split, record: dict[str, object]) -> None:
     """The store with another training split, and nothing else that lies in its folder."""
     assert split.corpus is not None
-    for name in (VOCABULARY, *(file for other in others for file in store.files(other))):
+    others = [file for name in store.split_names if name != SPLIT for file in store.files(name)]
+    for name in (VOCABULARY, *others):
         shutil.copyfile(store.path / name, folder / name)
     for language, side in split.sides.items():
         write_side(folder, SPLIT, language, [side.ids], side.lengths)

@@ -11,23 +11,48 @@ last checkpoint. A decoded set may hold only the short sentences; a job that nee
 import json
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from anyorder import progress
+from anyorder.decoder import Decoder
 from anyorder.decoding.trajectory import Trajectory, read_trajectories, write_trajectories
 from anyorder.errors import InputError
 from anyorder.files import atomic_file, atomic_folder, read_whole, recover_folder, sha256, verify, write_json
 from anyorder.files.records import Record, parse_json, read_record
+from anyorder.models.native.storage import WEIGHTS, find
 from anyorder.reproduce.data_folders import SplitSet
-from anyorder.tasks.translation import Sentence
 from anyorder.training.run_folder import LOG, describe_changes, with_defaults
 
 CELL, TRAJECTORIES = "cell.json", "trajectories.jsonl.xz"
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model that decodes."""
+
+    place: str
+    """A bundled name, a folder or a hub id."""
+    label: str
+    """What folders call it."""
+    decoder: Decoder
+
+    @property
+    def device(self) -> torch.device:
+        return self.decoder.model.device
+
+
+def model_label(model: str | Path) -> str:
+    """A name for folders: that of a model, and a hash of its weights."""
+    path = find(str(model))
+    path = path.resolve() if path.name in ("", ".", "..") else path
+    name = path.parent.name if path.name == "model" else path.name
+    return f"{plain_name(name)}-{sha256(path / WEIGHTS)[:8]}"
 
 
 @dataclass(frozen=True)
@@ -97,20 +122,8 @@ class RunJob:
         write_whole_json(self._file, {"key": self.key, "device": device_name(self.device), "finished": finished})
 
 
-class Decodes(Protocol):
-    """What decodes sentences: a model in some order, or an autoregressive baseline."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def key(self) -> dict[str, Any] | None:
-        """What determines the trajectories besides the names of folders; None if that is not known yet."""
-
-    def decode(self, sentences: Sequence[Sentence], on_progress: Callable[[int], None]) -> list[Trajectory]: ...
-
-
 @dataclass(frozen=True)
-class DecodeJob:
+class DecodeJob(ABC):
     """Decode the sentences of a test set up to some length."""
 
     results: Path
@@ -124,8 +137,20 @@ class DecodeJob:
     """The order, or another way to decode."""
     max_length: int | None
     """Maximum number of subwords on both sides; None for all sentences."""
-    decoder: Decodes
-    needs: RunJob | None = None
+    needs: RunJob | None
+    """What trains the order or the model."""
+
+    @abstractmethod
+    def key(self) -> dict[str, Any] | None:
+        """What determines the trajectories besides the names of folders; None if that is not known yet."""
+
+    @abstractmethod
+    def decode(self, rows: Sequence[int], on_progress: Callable[[int], None]) -> list[Trajectory]:
+        """Decode some sentences of the test set."""
+
+    @property
+    def decoder(self) -> Decoder:
+        return self.data.test_set.decoder
 
     @property
     def folder(self) -> Path:
@@ -147,15 +172,15 @@ class DecodeJob:
 
     def run(self) -> bool:
         recover_folder(self.folder)
-        cell, key = self.cell(), self.decoder.key()
+        cell, key = self.cell(), self.key()
         known = {} if cell is None else self.trajectories()
         missing = [row for row in self.data.test_set.within(self.max_length) if row not in known]
         if not missing:  # only the replacement of a folder had been interrupted
             return True
         start = time.perf_counter()
         with progress.bar(self.title, len(missing), "sentences") as bar:
-            fresh = self.decoder.decode([self.data.sentences[row] for row in missing], bar.advance)
-        cost = Cost("decode", round(time.perf_counter() - start, 3), device_name(self.decoder.device))
+            fresh = self.decode(missing, bar.advance)
+        cost = Cost("decode", round(time.perf_counter() - start, 3), device_name(self.decoder.model.device))
         known |= dict(zip(missing, fresh, strict=True))
         write_cell(self.folder, key, known, [*self.costs(), cost])
         return True
@@ -167,7 +192,7 @@ class DecodeJob:
     def cell(self) -> "Cell | None":
         """The record of what is there, unless something else was decoded under the same name."""
         cell = read_whole(self.folder, _read_cell) if (self.folder / CELL).exists() else None
-        return cell if cell is not None and cell.key == self.decoder.key() else None
+        return cell if cell is not None and cell.key == self.key() else None
 
     def checksum(self) -> str:
         """That of the trajectories, once all are there."""
@@ -185,12 +210,9 @@ Job = RunJob | DecodeJob
 
 
 def run_jobs(jobs: Sequence[Job], part: tuple[int, int], on_line: Callable[[str], None]) -> bool:
-    """Do the missing jobs of a part one after the other; False if a signal stopped it.
+    """Do the missing jobs of a part, such as `(1, 4)`, one after the other; False if a signal stopped it.
 
-    Args:
-        jobs: All jobs, each after the one that it needs.
-        part: Which part of how many, such as `(1, 4)`.
-        on_line: Called with a line before each job.
+    Each job comes after the one that it needs. `on_line` is called with a line before each.
     """
     for number in choose_part(jobs, part):
         if not jobs[number].done:

@@ -1,38 +1,26 @@
 """What a table needs: which jobs, and which of them make up each column. Runs none of them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import permutations
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from anyorder.data.store import Store
-from anyorder.decoder import Decoder, load
+from anyorder.decoder import load
 from anyorder.decoding.lengths import make_length
 from anyorder.device import Device, resolve_device
 from anyorder.errors import InputError, check_number
 from anyorder.evaluation.significance import MAX_SAMPLES, MIN_SAMPLES, SAMPLES
 from anyorder.files import check_plain_name
 from anyorder.orders.storage import DEFAULT, find_order
-from anyorder.reproduce.autoregressive import METHODS, RECORD, BaselineDecoder, baseline_job
+from anyorder.reproduce.autoregressive import METHODS, RECORD, BaselineJob, baseline_job
 from anyorder.reproduce.data_folders import DataFolders, SplitSet
-from anyorder.reproduce.jobs import DecodeJob, Job, RunJob
-from anyorder.reproduce.order_jobs import OrderDecoder, learn_job, model_label
-from anyorder.reproduce.settings import Scale, settings_of
-from anyorder.reproduce.tables import (
-    BASELINE,
-    TABLES,
-    Part,
-    Row,
-    Table,
-    choose_parts,
-    choose_rows,
-    direction_title,
-    find_table,
-)
+from anyorder.reproduce.jobs import DecodeJob, Job, OpenModel, RunJob, model_label
+from anyorder.reproduce.order_jobs import OrderJob, Scale, learn_job, settings_of
+from anyorder.reproduce.tables import BASELINE, TABLES, Part, Row, direction_title, find_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,18 +85,16 @@ class Request(Options):
 
     def __post_init__(self) -> None:
         check_number("seeds", self.seeds, at_least=1, at_most=100)
-        check_number("steps", self.steps, at_least=1)
+        for name in ("steps", "train_steps", "sentences"):
+            check_number(name, getattr(self, name), at_least=1)
         check_number("baseline", self.baseline, above=0)
-        check_number("train_steps", self.train_steps, at_least=1)
-        check_number("sentences", self.sentences, at_least=1)
         check_number("samples", self.samples, at_least=MIN_SAMPLES, at_most=MAX_SAMPLES)
         check_number("batch_tokens", self.batch_tokens, at_least=1, at_most=1 << 24)
         if self.name is not None:
             check_plain_name(self.name)
             if self.name != self.table and self.name in TABLES:
                 raise InputError(f"{self.name}: is the name of another table", "name")
-        choose_rows(find_table(self.table), self.rows)
-        choose_parts(find_table(self.table), self.max_lengths)
+        find_table(self.table, self.rows, self.max_lengths)
         for rule in self.rules:
             make_length(rule)
         for direction in self.directions:
@@ -126,8 +112,6 @@ class System:
     row: str
     seed: int | None
     """None if the system is not learned for the table."""
-    learned: bool
-    """Whether it is a learned order."""
     job: DecodeJob
 
     @property
@@ -149,26 +133,33 @@ class PlannedPart:
         return f"{direction_title(self.data.direction)} {self.part.text}, {self.rule}"
 
 
-@dataclass(frozen=True)
+def make_plans(requests: Sequence[Request]) -> "list[Plan]":
+    """The plans of several tables with the same models and data, which are opened once."""
+    first = requests[0]
+    if not first.models:
+        raise InputError("is missing: name a model, such as de-en", "model")
+    device, data = resolve_device(first.device), DataFolders(first.data)
+    models = [OpenModel(place, model_label(place), load(place, device=device)) for place in first.models]
+    return [Plan(request, data, models) for request in requests]
+
+
 class Plan:
     """A table with what makes it up."""
 
-    request: Request
-    table: Table
-    parts: list[PlannedPart]
-    heuristics: list[str]
-    """The baseline rows for the p-values."""
-    notes: list[str]
-    """What is left out, and why."""
+    def __init__(self, request: Request, data: DataFolders, models: Sequence[OpenModel]):
+        self.request, self._data = request, data
+        self.table = find_table(request.table, request.rows, request.max_lengths)
+        self.notes: list[str] = []
+        """What is left out, and why."""
+        self._models: dict[str, OpenModel] = {}
+        """The first model that translates each direction."""
+        for model in models:
+            for direction in model.decoder.model.config.directions:
+                self._models.setdefault(direction, model)
+        self.parts = [part for direction in self._directions() for part in self._parts(direction)]
 
-    @property
-    def jobs(self) -> list[Job]:
-        """Each once, and after the one that it needs."""
-        decoding = [system.job for part in self.parts for system in part.systems]
-        return unique_jobs(job for one in decoding for job in (one.needs, one) if job is not None)
-
-    def finished(self) -> "Plan":
-        """The same plan without what is not done yet.
+    def drop_unfinished(self) -> None:
+        """Leave out what is not done yet.
 
         A learned row counts once all of its seeds are done, and a part once left-to-right is.
         """
@@ -181,143 +172,94 @@ class Plan:
             if unfinished:
                 missing.append(f"{part.title} ({', '.join(unfinished)})")
             parts.append(replace(part, systems=[one for one in part.systems if one.row not in unfinished]))
-        notes = list(self.notes)
+        self.parts = parts
         if missing:
-            notes.append(f"Not finished yet: {'; '.join(missing)}.")
-            notes.append("Until then, p-values are corrected for the finished heuristic orders only.")
-        return replace(self, parts=parts, notes=notes)
-
-
-def unique_jobs(jobs: Iterable[Job]) -> list[Job]:
-    """Several tables may need the same."""
-    return list({job.title: job for job in jobs}.values())
-
-
-def make_plans(requests: Sequence[Request]) -> list[Plan]:
-    """The plans of several tables with the same models and data, which are opened once."""
-    first = requests[0]
-    if not first.models:
-        raise InputError("is missing: name a model", "model")
-    device, data = resolve_device(first.device), DataFolders(first.data)
-    models = [_OpenModel(place, model_label(place), load(place, device=device)) for place in first.models]
-    return [_Planner(request, device, data, models).plan() for request in requests]
-
-
-@dataclass(frozen=True)
-class _OpenModel:
-    place: str
-    label: str
-    decoder: Decoder
-
-    @property
-    def directions(self) -> list[str]:
-        return self.decoder.model.config.directions
-
-
-class _Planner:
-    def __init__(self, request: Request, device: torch.device, data: DataFolders, models: Sequence[_OpenModel]):
-        self.request, self.device, self.data, self.models = request, device, data, models
-        table = find_table(request.table)
-        self.table = replace(table, parts=choose_parts(table, request.max_lengths))
-        self.rows = choose_rows(table, request.rows)
-        self.notes: dict[str, None] = {}
-
-    def plan(self) -> Plan:
-        parts: list[PlannedPart] = []
-        for direction in self._directions():
-            model = self._model(direction)
-            sets = {
-                split: self.data.split_set(model.decoder.with_task(direction), split, self.request.sentences)
-                for split in self._splits(direction)
-            }
-            for rule in self.request.rules or self.table.rules:
-                systems = {split: list(self._systems(model, data, rule)) for split, data in sets.items()}
-                parts += [
-                    PlannedPart(sets[part.split], part, rule, systems[part.split])
-                    for part in self.table.parts
-                    if part.split in sets
-                ]
-        heuristics = [row.name for row in self.rows if not row.kind]
-        return Plan(self.request, self.table, parts, heuristics, list(self.notes))
+            self.notes.append(f"Not finished yet: {'; '.join(missing)}.")
+            self.notes.append("Until then, p-values are corrected for the finished heuristic orders only.")
 
     def _directions(self) -> list[str]:
-        if self.request.directions:
-            return list(dict.fromkeys(self.request.directions))
-        known = {direction for model in self.models for direction in model.directions}
-        found = [direction for direction in self.table.directions if direction in known]
-        if not found:
-            names = ", ".join(self.request.models)
-            raise InputError(f"{names}: translates none of {', '.join(self.table.directions)}", "model")
-        return found
+        request, known = self.request, self._models
+        if not request.directions:
+            found = [direction for direction in self.table.directions if direction in known]
+            if not found:
+                names = ", ".join(request.models)
+                raise InputError(f"{names}: translates none of {', '.join(self.table.directions)}", "model")
+            return found
+        for direction in request.directions:
+            if direction not in known:
+                raise InputError(f"'{direction}': no model translates it (known: {', '.join(known)})", "direction")
+        return list(dict.fromkeys(request.directions))
 
-    def _model(self, direction: str) -> _OpenModel:
-        """The first model that translates a direction."""
-        for model in self.models:
-            if direction in model.directions:
-                return model
-        known = dict.fromkeys(name for model in self.models for name in model.directions)
-        raise InputError(f"'{direction}': no model translates it (known: {', '.join(known)})", "direction")
+    def _parts(self, direction: str) -> Iterator[PlannedPart]:
+        request, model = self.request, self._models[direction]
+        decoder = model.decoder.with_task(direction)
+        sets = {split: self._data.split_set(decoder, split, request.sentences) for split in self._splits(direction)}
+        for rule in request.rules or self.table.rules:
+            systems = {split: list(self._systems(model, data, rule)) for split, data in sets.items()}
+            for part in self.table.parts:
+                if part.split in sets:
+                    yield PlannedPart(sets[part.split], part, rule, systems[part.split])
 
     def _splits(self, direction: str) -> list[str]:
         """The table's splits that have data; if none has, all of them, so that the first one raises the error."""
         splits = list(dict.fromkeys(part.split for part in self.table.parts))
-        found = [split for split in splits if self.data.has(direction, split)]
+        found = [split for split in splits if self._data.find(direction, split)]
         for split in splits:
             if found and split not in found:
                 self._note(direction, f"there is no {split} set.")
         return found or splits
 
-    def _note(self, direction: str, note: str) -> None:
-        self.notes[f"{direction_title(direction)}: {note}"] = None
+    def _note(self, direction: str, text: str) -> None:
+        note = f"{direction_title(direction)}: {text}"
+        if note not in self.notes:
+            self.notes.append(note)
 
-    def _systems(self, model: _OpenModel, data: SplitSet, rule: str) -> Iterator[System]:
+    def _systems(self, model: OpenModel, data: SplitSet, rule: str) -> Iterator[System]:
         """Every row on one test set, learned ones once per seed."""
-        request = self.request
+        request, direction = self.request, data.direction
         limits = [part.max_length for part in self.table.parts if part.split == data.split]
         longest = None if None in limits else max(limit for limit in limits if limit is not None)
 
-        def decode(name: str, order: str | Path, kind: str = "", needs: RunJob | None = None) -> DecodeJob:
-            of_order = order, f"learned:{kind}", request.batch_tokens
-            decoder = OrderDecoder(model.decoder.with_task(data.direction), rule, *of_order)
-            return DecodeJob(request.out, model.label, data, rule, name, longest, decoder, needs)
+        def decode(name: str, order: str, needs: RunJob | None = None) -> DecodeJob:
+            of_set = request.out, model.label, data, rule, name, longest
+            return OrderJob(*of_set, needs, order, request.batch_tokens)
 
-        for row in self.rows:
+        for row in self.table.rows:
             if not row.kind:
-                yield System(row.name, None, False, decode(row.name, row.name))
-            elif request.learned == "model":
-                order = self._own_order(row, data.direction, model)
-                if order:
-                    yield System(row.name, None, True, decode(row.name, order))
-            else:
+                yield System(row.name, None, decode(row.name, row.name))
+            elif request.learned == "seeds":
                 for seed in range(1, request.seeds + 1):
-                    learn = self._learn_job(row, data.direction, model, seed)
+                    learn = self._learn_job(row, direction, model, seed)
                     name = f"{learn.folder.parent.name},seed={seed}"
-                    yield System(row.name, seed, True, decode(name, learn.result.parent, row.kind, learn))
+                    yield System(row.name, seed, decode(name, f"learned:{row.kind}", learn))
+            elif self._is_saved(row, direction, model):
+                yield System(row.name, None, decode(row.name, row.name))
+            else:
+                self._note(direction, f"the model has no order of its own for the row {row.name}.")
         if self.table.takes_baseline and (request.baseline or request.baseline_model):
-            place, label, training = self._baseline()
+            place, label, training = self._baseline
             for method, beam in METHODS.items():
-                decoder = BaselineDecoder(place, model.decoder.model, data.direction, beam, self.device)
-                job = DecodeJob(request.out, label, data, "own", method, longest, decoder, training)
-                yield System(f"autoregressive, {method}", None, False, job)
+                job = BaselineJob(request.out, label, data, "own", method, longest, training, place, beam)
+                yield System(f"autoregressive, {method}", None, job)
 
-    def _own_order(self, row: Row, direction: str, model: _OpenModel) -> str | None:
-        """The name of the model's own order for a row; None, with a note, if it has none."""
-        with suppress(InputError):
-            if row.saved and find_order(row.saved, model.decoder.model, direction):
-                return "learned" if row.saved == DEFAULT else f"learned:{row.saved}"
-        self._note(direction, f"the model has no order of its own for the row {row.name}.")
-        return None
+    def _is_saved(self, row: Row, direction: str, model: OpenModel) -> bool:
+        """Whether the order of a row is one of those saved with the model."""
+        if not row.is_ablation:
+            with suppress(InputError):
+                find_order(row.name.partition(":")[2] or DEFAULT, model.decoder.model, direction)
+                return True
+        return False
 
-    def _learn_job(self, row: Row, direction: str, model: _OpenModel, seed: int) -> RunJob:
+    def _learn_job(self, row: Row, direction: str, model: OpenModel, seed: int) -> RunJob:
         request, directions = self.request, [direction]
         if request.shared:
-            held = _directions_of(self.data.stores)
-            directions = [each for each in model.directions if each in held] or directions
-        settings = settings_of(row, request.scale, seed, request.steps, self.device.type)
-        stores = list(dict.fromkeys(self.data.store(each, model.decoder.model) for each in directions))
-        of_model = (request.out, model.place, model.label, directions)
-        return learn_job(*of_model, row.kind, settings, stores, self.device)
+            held = _directions_of(self._data.stores)
+            directions = [each for each in model.decoder.model.config.directions if each in held] or directions
+        settings = settings_of(row, request.scale, seed, request.steps, model.device.type)
+        stores = list(dict.fromkeys(self._data.store(each, model.decoder.model) for each in directions))
+        return learn_job(request.out, model, directions, row.kind, settings, stores)
 
+    @cached_property
     def _baseline(self) -> tuple[Path, str, RunJob | None]:
         """The folder of the baseline, its label, and the job that trains it, if any."""
         request = self.request
@@ -326,17 +268,23 @@ class _Planner:
                 raise InputError(f"{request.baseline_model}: is no baseline (it has no {RECORD})", "baseline_model")
             return request.baseline_model, model_label(request.baseline_model), None
         assert request.baseline is not None
-        model = self.models[0]
+        model = next(iter(self._models.values()))
         vocabulary = model.decoder.model.vocabulary.fingerprint
-        stores = [one for one in self.data.stores if one.vocabulary.fingerprint == vocabulary and "train" in one]
+        stores = [one for one in self._data.stores if one.vocabulary.fingerprint == vocabulary and "train" in one]
         if not stores:
             raise InputError("needs a store with a train split, prepared with the model's vocabulary", "baseline")
         missing = [one for one in self._directions() if one not in _directions_of(stores)]
         if missing:
             raise InputError(f"no store with a train split holds {missing[0]}", "baseline")
-        weights, of_model = request.baseline_weights, (request.out, model.decoder.model, model.label)
-        job = baseline_job(*of_model, stores, request.baseline, weights, self.device)
+        job = baseline_job(request.out, model, stores, request.baseline, request.baseline_weights)
         return job.result.parent, f"{model.label}-autoregressive-{job.folder.name}", job
+
+
+def jobs_of(plans: Sequence[Plan]) -> list[Job]:
+    """The jobs of some tables: each once, also if several tables need it, and after the one that it needs."""
+    decoding = [system.job for plan in plans for part in plan.parts for system in part.systems]
+    jobs = (job for one in decoding for job in (one.needs, one) if job is not None)
+    return list({job.title: job for job in jobs}.values())
 
 
 def _directions_of(stores: Sequence[Store]) -> set[str]:

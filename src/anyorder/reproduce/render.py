@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from anyorder.report.table_data import Cell, Column, TableData, count_text, p_va
 from anyorder.report.table_export import format_tables
 from anyorder.reproduce.jobs import Cost, write_whole_json
 from anyorder.reproduce.paper import COST, SHARES, SOURCE
-from anyorder.reproduce.scores import PartScore, RowScore
+from anyorder.reproduce.scores import PartScore
 from anyorder.reproduce.tables import BASELINE, Table, direction_title
 
 METRIC_HEADINGS = {
@@ -38,11 +38,11 @@ class Report:
 
     def tables(self) -> list[TableData]:
         """For each length rule, a summary in the paper's layout, then all numbers by direction."""
-        shown = [_summary(self.table, rule, self._with_rule(rule)) for rule in self.rules]
-        for rule in self.rules:
-            for direction in dict.fromkeys(part.direction for part in self._with_rule(rule)):
-                parts = [part for part in self._with_rule(rule) if part.direction == direction]
-                shown.append(_details(self.table, rule, direction, parts))
+        shown = [_summary(self.table, rule, parts) for rule, parts in self.by_rule.items()]
+        for rule, parts in self.by_rule.items():
+            for direction in dict.fromkeys(part.direction for part in parts):
+                own = [part for part in parts if part.direction == direction]
+                shown.append(_details(self.table, rule, direction, own))
         return shown
 
     def footer(self) -> list[str]:
@@ -58,29 +58,28 @@ class Report:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        parts = []
-        for part in self.parts:
-            rows = [
-                {**asdict(row), "paper": self.table.paper_bleu(part.direction, part.part, row.row)} for row in part.rows
-            ]
-            parts.append({**asdict(part), "rows": rows})
+        parts = [asdict(part) for part in self.parts]
+        for part, record in zip(self.parts, parts, strict=True):
+            for row in record["rows"]:
+                row["paper"] = self.table.paper_bleu(part.direction, part.part, row["row"])
         return {
             "table": self.table.name,
             "title": self.table.title,
             "scale": self.scale,
             "parts": parts,
             "notes": self.notes,
-            "verdicts": {rule: _verdict(self._with_rule(rule)) for rule in self.rules},
+            "verdicts": {rule: _verdict(parts) for rule, parts in self.by_rule.items()},
             "minutes": minutes_by_device(self.costs),
             "paper": {"source": SOURCE, "cost": COST},
         }
 
     @property
-    def rules(self) -> list[str]:
-        return list(dict.fromkeys(part.rule for part in self.parts))
-
-    def _with_rule(self, rule: str) -> list[PartScore]:
-        return [part for part in self.parts if part.rule == rule]
+    def by_rule(self) -> dict[str, list[PartScore]]:
+        """The parts with each length rule."""
+        found = defaultdict(list)
+        for part in self.parts:
+            found[part.rule].append(part)
+        return found
 
     def write(self, out: Path, name: str) -> None:
         """`NAME.md`, `NAME.tex` and `NAME.json`."""
@@ -121,19 +120,15 @@ def _summary(table: Table, rule: str, parts: Sequence[PartScore]) -> TableData:
     """The paper's layout: a row for each part, a column for each order, the paper's row below ours."""
     rows = _row_names(table, parts)
     names: list[str] = []
-    cells: dict[str, list[Cell]] = {row: [] for row in rows}
+    lines: list[list[Cell]] = []
     for part in parts:
         names.append(f"{direction_title(part.direction)} {part.part.text} ({part.sentences:,})")
-        scores = {row.row: row for row in part.rows}
-        best = max(row.bleu for row in part.rows)
-        for row in rows:
-            cells[row].append(_bleu_cell(scores[row], best) if row in scores else _NONE)
-        paper = {row: table.paper_bleu(part.direction, part.part, row) for row in rows}
-        if any(value is not None for value in paper.values()):
+        lines.append(_bleu_cells(part, rows))
+        paper = [table.paper_bleu(part.direction, part.part, row) for row in rows]
+        if any(value is not None for value in paper):
             names.append("paper")
-            for row, value in paper.items():
-                cells[row].append(_number_cell(value))
-    columns = [Column(row, cells[row]) for row in rows]
+            lines.append([_cell(value) for value in paper])
+    columns = [Column(row, cells) for row, *cells in zip(rows, *lines, strict=True)]
     return TableData(f"BLEU, length {rule}", "set (sentences)", names, {"": columns}, _verdict(parts))
 
 
@@ -144,18 +139,21 @@ def _details(table: Table, rule: str, direction: str, parts: Sequence[PartScore]
     for part in parts:
         scores = {row.row: row for row in part.rows}
         rows = [scores.get(name) for name in names]
-        best = max(row.bleu for row in part.rows)
-        paper = [table.paper_bleu(direction, part.part, name) for name in names]
-        rival = part.best_heuristic.row
-        columns = [Column("BLEU", [_bleu_cell(row, best) if row else _NONE for row in rows], part.part.text)]
-        if any(value is not None for value in paper):
-            columns.append(Column("paper", [_number_cell(value) for value in paper]))
-        columns.append(Column("chrF", [Cell(f"{row.chrf:.1f}") if row else _NONE for row in rows]))
-        for baseline in dict.fromkeys((BASELINE, rival)):
-            if any(baseline in row.compared for row in part.rows):
-                columns += _compared_columns(rows, baseline)
+        columns = [Column("BLEU", _bleu_cells(part, names), part.part.text)]
+        columns += _paper_column([table.paper_bleu(direction, part.part, name) for name in names])
+        columns.append(Column("chrF", [_cell(row.chrf if row else None, form=".1f") for row in rows]))
+        for baseline in dict.fromkeys((BASELINE, part.best_heuristic.row)):
+            compared = [row.compared.get(baseline) if row else None for row in rows]
+            if any(compared):
+                changes = [_cell(one.bleu if one else None, form="+.2f") for one in compared]
+                columns.append(Column("Δ", changes, baseline))
+                columns.append(Column("p", [p_value_cell(one.p_value if one else None) for one in compared]))
         for metric in table.metrics:
-            columns += _metric_columns(direction, rows, names, metric)
+            measured = [row.metrics.get(metric) if row else None for row in rows]
+            if any(measured):
+                heading = METRIC_HEADINGS.get(metric, metric)
+                columns.append(Column(heading, [_cell(*one) if one else _NONE for one in measured]))
+                columns += _paper_column([SHARES.get((direction, name, metric)) for name in names], "g")
         groups[part.part.text] = columns
     sizes = "; ".join(f"{part.part.text}: {count_text(part.sentences, 'sentence')}" for part in parts)
     return TableData(f"{direction_title(direction)}, length {rule} ({sizes})", "order", names, groups)
@@ -168,33 +166,24 @@ def _row_names(table: Table, parts: Sequence[PartScore]) -> list[str]:
     return sorted(found, key=lambda name: place.get(name, len(place)))
 
 
-def _compared_columns(rows: Sequence[RowScore | None], baseline: str) -> list[Column]:
-    found = [row.compared.get(baseline) if row else None for row in rows]
-    return [
-        Column("Δ", [Cell(f"{one.bleu:+.2f}") if one else _NONE for one in found], baseline),
-        Column("p", [p_value_cell(one.p_value if one else None) for one in found]),
-    ]
+def _bleu_cells(part: PartScore, names: Sequence[str]) -> list[Cell]:
+    """BLEU of the rows with these names; the best is marked."""
+    best = f"{max(row.bleu for row in part.rows):.2f}"
+    cells = {row.row: _cell(row.bleu, row.spread) for row in part.rows}
+    return [replace(cell, best=cell.text == best) for cell in (cells.get(name, _NONE) for name in names)]
 
 
-def _metric_columns(direction: str, rows: Sequence[RowScore | None], names: Sequence[str], metric: str) -> list[Column]:
-    values = [row.metrics.get(metric) if row else None for row in rows]
-    if not any(values):
+def _paper_column(values: Sequence[float | None], form: str = ".2f") -> list[Column]:
+    """The paper's numbers, if it has any."""
+    if all(value is None for value in values):
         return []
-    cells = [Cell(f"{one[0]:.2f}", "" if one[1] is None else f"{one[1]:.2f}") if one else _NONE for one in values]
-    columns = [Column(METRIC_HEADINGS.get(metric, metric), cells)]
-    paper = [SHARES.get((direction, name, metric)) for name in names]
-    if any(value is not None for value in paper):
-        columns.append(Column("paper", [_NONE if value is None else Cell(f"{value:g}") for value in paper]))
-    return columns
+    return [Column("paper", [_cell(value, form=form) for value in values])]
 
 
-def _bleu_cell(row: RowScore, best: float) -> Cell:
-    spread = "" if row.spread is None else f"{row.spread:.2f}"
-    return Cell(f"{row.bleu:.2f}", spread, best=f"{row.bleu:.2f}" == f"{best:.2f}")
-
-
-def _number_cell(value: float | None) -> Cell:
-    return _NONE if value is None else Cell(f"{value:.2f}")
+def _cell(value: float | None, spread: float | None = None, form: str = ".2f") -> Cell:
+    if value is None:
+        return _NONE
+    return Cell(f"{value:{form}}", "" if spread is None else f"{spread:.2f}")
 
 
 def _verdict(parts: Sequence[PartScore]) -> list[str]:

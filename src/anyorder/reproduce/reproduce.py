@@ -4,26 +4,23 @@ The library's function behind `anyorder reproduce`. Knows nothing about flags.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import replace
+from contextlib import ExitStack
 
 from anyorder.device import process_count
 from anyorder.errors import InputError
 from anyorder.files import check_writable, lock_folder
 from anyorder.report.table_data import count_text
 from anyorder.reproduce.jobs import Cost, Job, run_jobs
-from anyorder.reproduce.plan import Plan, Request, make_plans, unique_jobs
+from anyorder.reproduce.plan import Plan, Request, jobs_of, make_plans
 from anyorder.reproduce.render import Report
 from anyorder.reproduce.scores import score_part
-from anyorder.reproduce.tables import BASELINE, find_table
-from anyorder.reproduce.wmt import WmtPair, wmt_pairs
-
-WHOLE = (1, 1)
+from anyorder.reproduce.tables import BASELINE
+from anyorder.reproduce.wmt import with_paper
 
 
 def reproduce(
     requests: Sequence[Request],
-    part: tuple[int, int] = WHOLE,
+    part: tuple[int, int] = (1, 1),
     so_far: bool = False,
     on_line: Callable[[str], None] = lambda line: None,
 ) -> list[Report]:
@@ -43,43 +40,28 @@ def reproduce(
     check_writable(out)
     if process_count() > 1:
         raise InputError("a launcher cannot share the jobs of a table: start the command itself, once for each part")
-    is_new = not out.exists()
-    try:
-        return _reproduce(requests, part, so_far, on_line)
-    finally:
-        if is_new:
-            with suppress(OSError):  # something was written to it
-                out.rmdir()
-
-
-def _reproduce(
-    requests: Sequence[Request], part: tuple[int, int], so_far: bool, on_line: Callable[[str], None]
-) -> list[Report]:
-    costs: list[Cost] = []
-    if requests[0].scale == "paper":
-        pairs = _paper_pairs(requests)
-        training = [pair.job() for pair in pairs]
-        if so_far and not all(job.done for job in training):
-            missing = ", ".join(pair.name for pair, job in zip(pairs, training, strict=True) if not job.done)
-            raise InputError(f"has nothing to show yet: the model for {missing} is not trained", "so_far")
-        if not _finish(training, part, on_line):
-            return []
-        requests = [_with_paper(request, pairs) for request in requests]
-        costs = [cost for job in training for cost in job.costs()]
-    plans = make_plans(requests)
-    if not so_far and not _finish(_jobs_of(plans), part, on_line):
+    training, requests = with_paper(requests)
+    untrained = ", ".join(job.folder.parent.name for job in training if not job.done)
+    if so_far and untrained:
+        raise InputError(f"has nothing to show yet: the model for {untrained} is not trained", "so_far")
+    if not so_far and not _finish(training, part, on_line):
         return []
+    plans = make_plans(requests)
     if so_far:
-        plans = [plan.finished() for plan in plans]
+        for plan in plans:
+            plan.drop_unfinished()
+    elif not _finish(jobs_of(plans), part, on_line):
+        return []
     unfinished = [plan.table.name for plan in plans if not plan.parts]
     if len(unfinished) == len(plans):
         names = ", ".join(unfinished)
         raise InputError(f"{names}: no column is finished yet; each needs at least {BASELINE}", "so_far")
     for name in unfinished:
         on_line(f"{name}: no column is finished yet")
+    costs = [cost for job in training for cost in job.costs()]
     with ExitStack() as stack:
         try:
-            stack.enter_context(lock_folder(requests[0].out, "another process is writing tables there"))
+            stack.enter_context(lock_folder(out, "another process is writing tables there"))
         except InputError as error:  # a part that ended at the same time
             on_line(str(error))
             return []
@@ -88,14 +70,10 @@ def _reproduce(
 
 def list_jobs(requests: Sequence[Request]) -> list[Job]:
     """All jobs of some tables. At the paper's scale, those that need a model are known only after it is trained."""
-    training: list[Job] = []
-    if requests[0].scale == "paper":
-        pairs = _paper_pairs(requests)
-        training += [pair.job() for pair in pairs]
-        if not all(job.done for job in training):
-            return training
-        requests = [_with_paper(request, pairs) for request in requests]
-    return [*training, *_jobs_of(make_plans(requests))]
+    training, requests = with_paper(requests)
+    if not all(job.done for job in training):
+        return [*training]
+    return [*training, *jobs_of(make_plans(requests))]
 
 
 def _finish(jobs: Sequence[Job], part: tuple[int, int], on_line: Callable[[str], None]) -> bool:
@@ -112,27 +90,11 @@ def _finish(jobs: Sequence[Job], part: tuple[int, int], on_line: Callable[[str],
     return not missing
 
 
-def _jobs_of(plans: Sequence[Plan]) -> list[Job]:
-    return unique_jobs(job for plan in plans for job in plan.jobs)
-
-
 def _write(plan: Plan, costs: Sequence[Cost]) -> Report:
     """Score a table, and write it."""
     request = plan.request
-    parts = [score_part(request.out, part, plan.heuristics, plan.table.metrics, request.samples) for part in plan.parts]
-    costs = [*costs, *(cost for job in plan.jobs for cost in job.costs())]
+    parts = [score_part(request.out, part, plan.table, request.samples) for part in plan.parts]
+    costs = [*costs, *(cost for job in jobs_of([plan]) for cost in job.costs())]
     report = Report(plan.table, request.scale, parts, costs, plan.notes)
     report.write(request.out, request.name or request.table)
     return report
-
-
-def _paper_pairs(requests: Sequence[Request]) -> list[WmtPair]:
-    """The language pairs of the tables."""
-    named = [request.directions or find_table(request.table).directions for request in requests]
-    return wmt_pairs(requests[0], [direction for directions in named for direction in directions])
-
-
-def _with_paper(request: Request, pairs: Sequence[WmtPair]) -> Request:
-    """The request with the prepared models and data."""
-    models = [*request.models, *(str(pair.model) for pair in pairs)]
-    return replace(request, models=models, data=[*request.data, *(place for pair in pairs for place in pair.data)])

@@ -9,6 +9,7 @@ nothing about decoding.
 import hashlib
 import json
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from anyorder.evaluation.evaluate import score_systems
 from anyorder.files.records import read_json
 from anyorder.reproduce.jobs import plain_name, write_whole_json
 from anyorder.reproduce.plan import PlannedPart
-from anyorder.reproduce.tables import BASELINE, Part
+from anyorder.reproduce.tables import BASELINE, Part, Table
 
 SIGNIFICANT = 0.05
 ANALYSIS_SAMPLES = 200
@@ -84,22 +85,15 @@ class PartScore:
         return max((row for row in self.rows if row.learned), key=lambda row: row.bleu, default=None)
 
 
-def score_part(
-    results: Path, planned: PlannedPart, heuristics: Sequence[str], metrics: Sequence[str], samples: int
-) -> PartScore:
-    """The scores of all systems on one part of a test set. Everything must be decoded.
+def score_part(results: Path, planned: PlannedPart, table: Table, samples: int) -> PartScore:
+    """The scores of all systems on one part of a test set, which must all be decoded.
 
-    Args:
-        results: The folder of all results.
-        planned: The part and its systems.
-        heuristics: The baseline rows for the p-values, where the part has them.
-        metrics: Metrics of the orders, as `analyze` calls them.
-        samples: Resamples of the significance test.
+    Baselines for the p-values are the heuristic rows that the part has. `results` is the folder of all results.
     """
     data, test_set = planned.data, planned.data.test_set
     rows = test_set.within(planned.part.max_length)
-    names = {system.row for system in planned.systems}
-    against = [name for name in heuristics if name in names]
+    names, metrics = {system.row for system in planned.systems}, table.metrics
+    against = [row.name for row in table.rows if not row.kind and row.name in names]
     tagger = "auto" if any(metric.startswith("constituent") for metric in metrics) else "none"
 
     def scores(systems: Trajectories) -> dict[str, Any]:
@@ -112,10 +106,11 @@ def score_part(
     scored = _compute_once(results, planned, rows, "bleu", [*against, samples], scores)
     measured = _compute_once(results, planned, rows, "orders", [tagger, *metrics], shapes) if metrics else {}
     by_name = {row["system"]: row for row in scored["rows"]}
-    by_row: dict[str, list[dict[str, Any]]] = {}
+    learned = {row.name for row in table.rows if row.kind}
+    by_row: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for system in planned.systems:
-        measurements = {**by_name[system.name], "metrics": measured.get(system.name, {})}
-        by_row.setdefault(system.row, []).append({"seed": system.seed, "learned": system.learned, **measurements})
+        of_seed = {"seed": system.seed, "learned": system.row in learned, **by_name[system.name]}
+        by_row[system.row].append({**of_seed, "metrics": measured.get(system.name, {})})
     found = [_row_score(name, seeds, metrics) for name, seeds in by_row.items()]
     of_part = (data.direction, planned.part, planned.rule, len(rows))
     return PartScore(*of_part, scored["signature"], found, scored["notes"])

@@ -10,7 +10,7 @@ Each step is saved and never repeated. Nothing is downloaded unless a step needs
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from anyorder.models.native.storage import build
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.reproduce.jobs import RunJob
 from anyorder.reproduce.plan import Request
+from anyorder.reproduce.tables import find_table
 from anyorder.training.config import TextTrainConfig
 from anyorder.training.train import train_model
 from anyorder.training.translation_objective import MaskingConfig
@@ -54,77 +55,63 @@ MASKED_TRANSLATION = TextTrainConfig(
 )  # fmt: skip
 
 
-def wmt_pairs(request: Request, directions: Iterable[str]) -> list["WmtPair"]:
-    """The language pairs of directions, such as `de-en` for `en-de`."""
-    for pair in (*request.datasets, *request.xlm):
-        if pair not in SOURCES:
-            raise unknown("pair of languages", pair, SOURCES)
-    known = {direction: pair for pair in SOURCES for direction in (pair, "-".join(reversed(pair.split("-"))))}
+def with_paper(requests: Sequence[Request]) -> tuple[list[RunJob], list[Request]]:
+    """The jobs that prepare data and models at the paper's scale, and the requests with these; at another, no jobs."""
+    first = requests[0]
+    if first.scale != "paper":
+        return [], [*requests]
+    for name in (*first.datasets, *first.xlm):
+        if name not in SOURCES:
+            raise unknown("pair of languages", name, SOURCES)
+    known = {direction: name for name in SOURCES for direction in (name, "-".join(reversed(name.split("-"))))}
+    directions = [one for request in requests for one in request.directions or find_table(request.table).directions]
     for direction in directions:
         if direction not in known:
             raise unknown("direction", direction, known)
-    return [
-        WmtPair(
-            name=pair,
-            folder=request.out / "paper" / pair,
-            dataset=request.datasets.get(pair, SOURCES[pair][0]),
-            xlm=request.xlm.get(pair, SOURCES[pair][1]),
-            config=replace(MASKED_TRANSLATION, steps=request.train_steps or MASKED_TRANSLATION.steps),
-            device=resolve_device(request.device),
-        )
-        for pair in dict.fromkeys(known[direction] for direction in directions)
-    ]
+    pairs = [WmtPair(name, first) for name in dict.fromkeys(known[direction] for direction in directions)]
+    models, data = [str(pair.model) for pair in pairs], [place for pair in pairs for place in (pair.text, pair.store)]
+    full = [replace(one, models=[*one.models, *models], data=[*one.data, *data]) for one in requests]
+    return [pair.job() for pair in pairs], full
 
 
-@dataclass(frozen=True)
 class WmtPair:
-    """Text, store and masked translation model of one language pair."""
+    """Text, store and masked translation model of one language pair, as the hub spells it, such as `de-en`."""
 
-    name: str
-    """As the hub spells it, such as `de-en`."""
-    folder: Path
-    dataset: str
-    """A hub id, or a folder that `datasets` can read."""
-    xlm: str
-    """An XLM model on the hub, or a folder."""
-    config: TextTrainConfig
-    device: torch.device
-
-    @property
-    def data(self) -> tuple[Path, Path]:
-        """The folder of text, and the store."""
-        return self.folder / "text", self.folder / "store"
-
-    @property
-    def model(self) -> Path:
-        return self.folder / "run" / "model"
+    def __init__(self, name: str, request: Request):
+        self.name, self.folder = name, request.out / "paper" / name
+        self.text, self.store, self.run = (self.folder / part for part in ("text", "store", "run"))
+        self.model = self.run / "model"
+        self.dataset = request.datasets.get(name, SOURCES[name][0])
+        self.xlm = request.xlm.get(name, SOURCES[name][1])
+        self.steps = request.train_steps or MASKED_TRANSLATION.steps
+        self.device = resolve_device(request.device)
 
     def job(self) -> RunJob:
         """Prepare the data, and train the model."""
-        title = f"prepare {self.dataset} and train {self.name} from {self.xlm}, {self.config.steps:,} steps"
-        return RunJob("train", title, self.folder / "run", self.model, {}, self.device, self._train)
+        title = f"prepare {self.dataset} and train {self.name} from {self.xlm}, {self.steps:,} steps"
+        return RunJob("train", title, self.run, self.model, {}, self.device, self._train)
 
     def _train(self) -> bool:
-        text, store = self.data
         xlm, init = TranslationModel.from_pretrained(self.xlm), self.xlm
         languages = tuple(language for language in xlm.config.languages if language in self.name.split("-"))
         if len(languages) < 2:
             raise InputError(f"{self.xlm}: does not know both languages of {self.name}")
-        if not text.exists():
-            self._write_text(text, languages)
-        if not (store / MANIFEST).exists():
+        if not self.text.exists():
+            self._write_text(languages)
+        if not (self.store / MANIFEST).exists():
             self._prepare(xlm, languages)
         if xlm.config.languages != languages:
             init = str(self.folder / "init")
             if not Path(init).exists():
                 keep_languages(xlm, languages).save_pretrained(init)
         device: Any = self.device.type
-        run, masking = replace(self.config, device=device), MaskingConfig(label_smoothing=0.0)
-        return train_model(store, self.folder / "run", masking=masking, run=run, init=init, resume=True).finished
+        run = replace(MASKED_TRANSLATION, steps=self.steps, device=device)
+        masking = MaskingConfig(label_smoothing=0.0)
+        return train_model(self.store, self.run, masking=masking, run=run, init=init, resume=True).finished
 
-    def _write_text(self, text: Path, languages: Sequence[str]) -> None:
+    def _write_text(self, languages: Sequence[str]) -> None:
         splits = load_splits(self.dataset, self.name)
-        with atomic_folder(text) as partial:
+        with atomic_folder(self.text) as partial:
             for ours, theirs in SPLITS.items():
                 if theirs not in splits and ours == "test":
                     continue
@@ -145,18 +132,17 @@ class WmtPair:
         return [texts[language] for language in languages]
 
     def _prepare(self, xlm: TranslationModel, languages: tuple[str, ...]) -> None:
-        text, store = self.data
         name = self.dataset.rpartition("/")[2]
         splits = {
-            split: [Corpus(name, tuple(text / f"{split}.{language}" for language in languages))]
+            split: [Corpus(name, tuple(self.text / f"{split}.{language}" for language in languages))]
             for split in SPLITS
-            if (text / f"{split}.{languages[0]}").exists()
+            if (self.text / f"{split}.{languages[0]}").exists()
         }
-        lines = sum(1 for _ in read_lines(text / f"train.{languages[0]}"))
+        lines = sum(1 for _ in read_lines(self.text / f"train.{languages[0]}"))
         hold_out = {"selection": {name: SELECTION}} if lines > 10 * SELECTION else {}
         filters = FilterConfig(max_length=min(MAX_LENGTH, xlm.max_length))
         prepare(
-            languages, splits, store, vocabulary=xlm.vocabulary, text=xlm.config.text, filters=filters,
+            languages, splits, self.store, vocabulary=xlm.vocabulary, text=xlm.config.text, filters=filters,
             hold_out=hold_out,
         )  # fmt: skip
 
