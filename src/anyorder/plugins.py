@@ -1,4 +1,4 @@
-"""Plugins: a user's own Python files, which register orders, schedules and rewards when they are run.
+"""Plugins: a user's own Python files, which register orders, rewards, tasks and more when they are run.
 
     import anyorder
 

@@ -1,12 +1,14 @@
 """Test sets of pairs from a store, and of a task of one's own."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from anyorder.analysis.analyze import analyze
 from anyorder.data.store import Store
 from anyorder.data.text import Text
 from anyorder.data.vocabulary import Vocabulary
@@ -14,9 +16,11 @@ from anyorder.decoder import Decoder, load
 from anyorder.decoding.config import DecodingConfig
 from anyorder.errors import InputError
 from anyorder.evaluation.bleu import multi_bleu
+from anyorder.evaluation.evaluate import evaluate
 from anyorder.evaluation.evaluate_orders import evaluate_orders
 from anyorder.evaluation.test_set import read_test_set, stored_test_set
-from anyorder.tasks import Infill, Task
+from anyorder.report.terminal import trace
+from anyorder.tasks import TASKS, Infill, Task
 from tests.conftest import tiny
 from tests.models.checkpoints import save
 from tests.stores import write_store
@@ -68,9 +72,6 @@ class Own(Task):
     def trajectory(self, *arguments: Any) -> Any:
         return INFILL.trajectory(*arguments)
 
-    def canvas(self, *arguments: Any) -> Any:
-        return INFILL.canvas(*arguments)
-
 
 def test_a_task_of_ones_own_is_scored_by_its_references(tmp_path: Path) -> None:
     save("BertForMaskedLM", tmp_path)
@@ -82,3 +83,19 @@ def test_a_task_of_ones_own_is_scored_by_its_references(tmp_path: Path) -> None:
     assert [(line.line, line.scored) for line in table.lines] == [(3, True)]
     with pytest.raises(InputError, match="references are missing: own is scored against them"):
         read_test_set(decoder, lines)
+
+
+def test_a_registered_task_that_is_no_puzzle_is_scored_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TASKS, "own", Own)
+    save("BertForMaskedLM", tmp_path)
+    decoder = load(tmp_path, task="own", device="cpu")
+    lines = ["w1 [MASK] w2", "[MASK] w3"]
+    runs = decoder.run(lines, "margin")
+    runs = [replace(run, task="own") for run in runs]  # `Infill` made these trajectories
+    assert evaluate({"margin": runs}, [run.text for run in runs]).rows[0].chrf == pytest.approx(100)
+    assert analyze({"margin": runs}).sentences == 2
+    assert trace(runs[0])[-1].startswith("1  ")
+    with pytest.raises(InputError, match="own: cannot be filled by hand"):
+        decoder.canvas(lines[0])

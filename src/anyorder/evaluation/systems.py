@@ -44,7 +44,8 @@ def puzzle_task(systems: Systems) -> PuzzleTask | None:
     Among them there may be lines that are not puzzles and were filled as text, and trajectories without a task.
     """
     names = {trajectory.task for trajectories in systems.values() for trajectory in trajectories} - {INFILL, ""}
-    return make_puzzle(names.pop()) if len(names) == 1 and names <= TASKS.keys() else None
+    [name] = names if len(names) == 1 else [""]
+    return make_puzzle(name) if name in TASKS and issubclass(TASKS[name], PuzzleTask) else None
 
 
 def only_puzzles(

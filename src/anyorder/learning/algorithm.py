@@ -161,7 +161,7 @@ def of_chosen(log_probs: Tensor, decisions: Decisions) -> Tensor:
 
 
 def printed_entropy(step_entropy: Tensor, lengths: Tensor) -> Tensor:
-    """-L_ent as printed: 1/T^2 times the sum over a rollout's steps, averaged over rollouts.
+    """L_ent as printed: 1/T^2 times the sum over a rollout's steps, averaged over rollouts.
 
     step_entropy: (D,) of every decision. lengths: (D,) T of its sentence. A rollout has T - 1 decisions.
     """

@@ -18,6 +18,7 @@ from anyorder.data.line_problems import Problem, join_notes
 from anyorder.decoding.config import BoundDecoding, DecodingConfig
 from anyorder.decoding.state import Hypothesis
 from anyorder.decoding.trajectory import Trajectory, to_writes
+from anyorder.errors import InputError
 from anyorder.models.base import Canvas
 from anyorder.registry import register
 
@@ -111,12 +112,12 @@ class Task(ABC):
         }
         return Trajectory(**{**common, **fields})
 
-    @abstractmethod
     def canvas(self, model: Any, text: str, length: int | None = None, seed: int = 1) -> Canvas:
-        """A canvas to fill by hand (`decoding.stepper`); an `InputError` if the text does not fit.
+        """A canvas to fill by hand (`decoding.stepper`); an `InputError` if there is none.
 
         length: of the target, for tasks that have one.
         """
+        raise InputError(f"{self.name}: cannot be filled by hand")
 
 
 NOTHING = Hypothesis(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
