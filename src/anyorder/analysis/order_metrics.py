@@ -123,11 +123,16 @@ def kendall(steps: Orders, reference: Array) -> Array:
     0.667
     """
     orders = ranked(steps)
-    pairs = orders.length * (orders.length - 1) / 2
     permutation = np.argsort(reference)
     ascends = np.array_equal(permutation, np.arange(orders.length))
-    discordant = (orders.passed if ascends else passed_over(orders.steps[..., permutation])).sum(-1, dtype=np.int64)
-    return _ratio(pairs - orders.tied - 2 * discordant, np.sqrt(pairs * (pairs - orders.tied)))
+    return _tau(orders.passed if ascends else passed_over(orders.steps[..., permutation]), orders.tied)
+
+
+def _tau(passed: Array, tied: Array) -> Array:
+    """(...) Kendall's tau-b with left-to-right, from what `RankedOrders` says of orders."""
+    pairs = passed.shape[-1] * (passed.shape[-1] - 1) / 2
+    discordant = passed.sum(-1, dtype=np.int64)
+    return _ratio(pairs - tied - 2 * discordant, np.sqrt(pairs * (pairs - tied)))
 
 
 def spearman(steps: Orders, reference: Array) -> Array:
@@ -156,8 +161,7 @@ def _steps(steps: Orders) -> Array:
 
 def at_edge(steps: Orders) -> Array:
     """(..., n): whether the position was the leftmost or the rightmost masked one when it was filled."""
-    from_left, from_right = at_edges(steps)
-    return from_left | from_right
+    return np.logical_or(*at_edges(steps))
 
 
 def at_edges(steps: Orders) -> tuple[Array, Array]:
@@ -206,14 +210,12 @@ def local_arness(steps: Orders, k: int) -> Array:
     return all_right
 
 
-def passed_over(steps: Orders) -> Array:
+def passed_over(steps: Sequence[int] | Array) -> Array:
     """(..., n): how many positions to the left of each position were still masked when it was filled.
 
     >>> passed_over([1, 4, 2, 3]).tolist()
     [0, 0, 1, 1]
     """
-    if isinstance(steps, RankedOrders):
-        return steps.passed
     # Positions first: a comparison then runs over the many sentences, not along one short sentence.
     values = np.ascontiguousarray(np.moveaxis(np.asarray(steps), -1, 0))
     passed = np.zeros(values.shape, np.int16 if len(values) < 1 << 15 else np.int32)
@@ -229,7 +231,7 @@ def global_arness(steps: Orders, k: int) -> Array:
     >>> global_arness([1, 4, 2, 3], 1).tolist()
     [True, True, False, False]
     """
-    return passed_over(steps) < k
+    return ranked(steps).passed < k
 
 
 # Whole sentences.
@@ -263,18 +265,11 @@ def is_nearly_left_to_right(steps: Orders, without_last: Array | bool = False) -
     [False, True]
     """
     orders = ranked(steps)
-    rest = _kendall_without_last(orders) > NEARLY
-    whole = kendall(orders, left_to_right(orders.length)) > NEARLY
+    tied_without_last = orders.tied - (orders.until - orders.earlier - 1)[..., -1]
+    rest = _tau(orders.passed[..., :-1], tied_without_last) > NEARLY
+    whole = _tau(orders.passed, orders.tied) > NEARLY
     rest |= is_left_to_right(orders.steps[..., :-1])
     return np.where(without_last, rest, whole | is_left_to_right(orders))
-
-
-def _kendall_without_last(orders: RankedOrders) -> Array:
-    """(...): Kendall's tau-b with left-to-right of all positions but the last."""
-    pairs = (orders.length - 1) * (orders.length - 2) / 2
-    tied = orders.tied - (orders.until - orders.earlier - 1)[..., -1]
-    discordant = orders.passed[..., :-1].sum(-1, dtype=np.int64)
-    return _ratio(pairs - tied - 2 * discordant, np.sqrt(pairs * (pairs - tied)))
 
 
 # Many sentences.

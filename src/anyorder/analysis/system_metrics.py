@@ -6,7 +6,7 @@ import numpy as np
 
 from anyorder.analysis import linguistics, order_metrics
 from anyorder.analysis.linguistics import Ranks, Text
-from anyorder.analysis.order_labels import LABELS, label_of
+from anyorder.analysis.order_labels import LABELS, labels
 from anyorder.analysis.order_metrics import Array, RankedOrders
 from anyorder.analysis.statistics import Ratio, Statistic, divide_columns, ratio_statistics
 
@@ -110,9 +110,8 @@ def sentence_values(statistics: Mapping[str, Statistic]) -> dict[str, list[float
             columns = statistics[name].columns[0]
             values = divide_columns(columns, columns[:, 0])
             values_by_metric[name] = [None if np.isnan(value) else round(value, 4) for value in values.tolist()]
-    labels = np.stack([statistics[f"label {name}"].columns[0, :, 1] for name in LABELS], -1)
-    unlabeled = ~labels.any(-1)
-    values_by_metric["label"] = np.where(unlabeled, len(LABELS) - 1, labels.argmax(-1)).tolist()
+    is_label = np.stack([statistics[f"label {name}"].columns[0, :, 1] for name in LABELS], -1)
+    values_by_metric["label"] = np.where(is_label.any(-1), is_label.argmax(-1), len(LABELS) - 1).tolist()
     return values_by_metric
 
 
@@ -149,9 +148,9 @@ def _sentence_ratios(orders: RankedOrders, ends_in_punctuation: Array) -> dict[s
     ratios["punctuation first share"] = punctuation_first * has_order, has_order
     nearly = order_metrics.is_nearly_left_to_right(orders, ends_in_punctuation)
     ratios["nearly left-to-right share"] = nearly * has_order, has_order
-    labels = label_of(orders, tau_left_to_right)
+    label = labels(orders, tau_left_to_right)
     for index, name in enumerate(LABELS):
-        ratios[f"label {name}"] = labels == index, 1.0
+        ratios[f"label {name}"] = label == index, 1.0
     return ratios
 
 
