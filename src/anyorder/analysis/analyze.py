@@ -92,8 +92,7 @@ def analyze(
     for name, trajectories in systems.items():
         sentences = [trajectory.tokens for trajectory in trajectories]
         text = Text(sentences, annotate(sentences, parser, trees))
-        if trees is not None and text.annotations is not None:
-            with_tree += sum(annotation.spans is not None for annotation in text.annotations)
+        with_tree += sum(annotation.spans is not None for annotation in text.annotations)
         groups = [(rows, steps[None]) for rows, steps in by_length([trajectory.steps for trajectory in trajectories])]
         quality = _quality(trajectories, references, puzzle)
         statistics, nulls = _measure(groups, text, text.frequencies(occurrences), quality, null_samples, seed)

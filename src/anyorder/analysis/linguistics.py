@@ -38,11 +38,11 @@ def is_punctuation(token: str) -> bool:
 
 @dataclass(frozen=True)
 class Annotation:
-    """What a parser found in one sentence."""
+    """What is known of one sentence."""
 
-    tags: list[str] | None
+    tags: list[str] | None = None
     """The part of speech of each word."""
-    spans: list[Span] | None
+    spans: list[Span] | None = None
     """Constituents, in tokens: of at least two words, and not the whole sentence."""
 
 
@@ -60,7 +60,7 @@ class Text:
         self.word_of = [word_of for _, word_of in joined]
         """By sentence: the index of each token's word."""
         self.ends_in_punctuation = np.array([bool(tokens) and is_punctuation(tokens[-1]) for tokens in sentences], bool)
-        self.annotations = annotations
+        self.annotations = annotations or [Annotation()] * len(sentences)
 
     @cached_property
     def suffixes(self) -> Array:
@@ -78,7 +78,7 @@ class Text:
     @cached_property
     def tags(self) -> Array | None:
         """(tokens,) the tag of each token's word; empty where a sentence has none."""
-        if self.annotations is None or all(annotation.tags is None for annotation in self.annotations):
+        if all(annotation.tags is None for annotation in self.annotations):
             return None
         tags: list[str] = []
         for annotation, word_of in zip(self.annotations, self.word_of, strict=True):
@@ -88,7 +88,7 @@ class Text:
     @cached_property
     def spans(self) -> tuple[Array, Array, Array] | None:
         """(spans,) the first token, the one after the last, and the sentence of every constituent."""
-        if self.annotations is None or all(annotation.spans is None for annotation in self.annotations):
+        if all(annotation.spans is None for annotation in self.annotations):
             return None
         rows = [
             (start + first, start + end, sentence)

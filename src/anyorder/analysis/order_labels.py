@@ -58,10 +58,8 @@ def edge_threshold(step_sizes: tuple[int, ...]) -> int:
     """The number of positions filled at an edge that random orders reach in at most 1.25% of sentences.
 
     Exact: a random order chooses a step's positions from the masked ones, all choices equally likely, whatever happened
-    before. Never above the length, so that an order that fills nothing but edges always counts.
-
-    Args:
-        step_sizes: How many positions each step fills, from the first on.
+    before. Never above the length, so that an order that fills nothing but edges always counts. step_sizes: How many
+    positions each step fills, from the first on.
     """
     length = remaining = sum(step_sizes)
     chances = np.ones(1)

@@ -257,9 +257,7 @@ NEARLY = 0.9
 def is_nearly_left_to_right(steps: Orders, without_last: Array | bool = False) -> Array:
     """(...): whether an order is left-to-right, or has a Kendall's tau with left-to-right above 0.9.
 
-    Args:
-        steps: The orders.
-        without_last: (...) where the last position, such as final punctuation, does not count.
+    without_last: (...) where the last position, such as final punctuation, does not count.
 
     >>> [bool(is_nearly_left_to_right([2, 3, 4, 5, 1], without_last)) for without_last in (False, True)]
     [False, True]
@@ -333,11 +331,8 @@ def diversity(sums: Array, total: Array, squares: Array) -> Array:
     """(...): how much the orders of a test set differ, 1 minus the mean Kendall's tau-b of all pairs of sentences.
 
     0 if all have the same shape, 1 for random orders, more if many are opposites. A sentence is not paired with itself.
-
-    Args:
-        sums: The sum of the vectors of `profile_signs`, weighted by how often each sentence was sampled.
-        total: The sum of the weights.
-        squares: The sum of their squares.
+    Takes the sum of the vectors of `profile_signs`, weighted by how often each sentence was sampled, and the sums of
+    the weights and of their squares.
     """
     squared_norm = np.einsum("...i,...i", sums, sums).astype(np.float64)
     return 1 - _ratio(squared_norm - squares, np.asarray(total**2 - squares))

@@ -169,10 +169,7 @@ def _tree_spans(tree: Any, start: int) -> tuple[int, set[Span]]:
 def spans_of_words(spans: Iterable[Span], word_of: Sequence[int], words: int) -> list[Span]:
     """Spans of words as spans of tokens; only those of at least two words that are not the whole sentence.
 
-    Args:
-        spans: Spans of words.
-        word_of: The index of each token's word.
-        words: The number of words.
+    word_of: The index of each token's word.
     """
     first_token = np.searchsorted(word_of, np.arange(words + 1))
     return [(int(first_token[start]), int(first_token[end])) for start, end in spans if 2 <= end - start < words]
@@ -247,11 +244,9 @@ def spans_of_tree(tokens: Sequence[str], trees: Trees) -> list[Span] | None:
     return sorted((start, end) for start, end in token_spans if end - start >= 2)
 
 
-def annotate(sentences: Sequence[Sequence[str]], parser: Parser | None, trees: Trees | None) -> list[Annotation] | None:
+def annotate(sentences: Sequence[Sequence[str]], parser: Parser | None, trees: Trees | None) -> list[Annotation]:
     """Annotations from the parser and the trees; trees replace the parser's constituents."""
-    if parser is None and trees is None:
-        return None
-    annotations = parser(sentences) if parser else [Annotation(None, None)] * len(sentences)
+    annotations = parser(sentences) if parser else [Annotation()] * len(sentences)
     if trees is None:
         return annotations
     return [

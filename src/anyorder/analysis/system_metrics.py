@@ -34,13 +34,7 @@ Groups = Sequence[tuple[Array, Array]]
 
 
 def measure_orders(groups: Groups, text: Text, frequencies: Array) -> dict[str, Statistic]:
-    """The metrics of K orders of what a system wrote.
-
-    Args:
-        groups: The orders.
-        text: What the system wrote.
-        frequencies: See `Text.frequencies`.
-    """
+    """The metrics of K orders of what a system wrote. frequencies: see `Text.frequencies`"""
     size = number, count = len(groups[0][1]), len(text.sentences)
     ratios: dict[str, Ratio] = {}
     heat = np.zeros((*size, 1 + BINS**2), np.float32)
@@ -74,10 +68,7 @@ def measure_orders(groups: Groups, text: Text, frequencies: Array) -> dict[str, 
 
 
 def shuffled_orders(groups: Groups, tokens: int, number: int, random: np.random.Generator) -> Iterator[Groups]:
-    """The steps of every sentence shuffled, `number` times in all, in chunks of bounded memory.
-
-    tokens: How many all sentences have.
-    """
+    """The steps of all sentences, which have so many tokens, shuffled `number` times, in chunks of bounded memory."""
     at_once = max(1, min(number, TOKENS_AT_ONCE // max(1, tokens)))
     for first in range(0, number, at_once):
         size = min(at_once, number - first)

@@ -1,10 +1,12 @@
 """The explorer's server: the page and its JSON API.
 
-Routes only: `served_model` says what may be requested, `batching` runs it, `security` guards it, and `responses`
-turns results and errors into JSON.
+Routes only: `served_model` says what may be requested, `batching` runs it, `security` guards it, and `responses` and
+`errors` turn what comes of it into JSON.
 """
 
 import asyncio
+import html
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,19 +15,13 @@ from typing import Any, TypeVar
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
+from starlette.exceptions import HTTPException
 
 from anyorder import __version__
-from anyorder.app.api_docs import api_docs_page
 from anyorder.app.batching import BatchQueue, QueuedCall
-from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS, Limits, RefusedError
-from anyorder.app.responses import (
-    ERROR_RESPONSES,
-    add_error_handlers,
-    check_response,
-    decode_response,
-    model_info,
-    step_response,
-)
+from anyorder.app.errors import ERROR_RESPONSES, add_error_handlers
+from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS, Limits
+from anyorder.app.responses import check_response, decode_response, model_info, step_response
 from anyorder.app.schemas import (
     CheckQuery,
     CheckResponse,
@@ -60,14 +56,9 @@ def create_app(
     limits: Limits | None = None,
     token: AccessToken | None = None,
 ) -> FastAPI:
-    """The app that serves some models.
+    """The app that serves models: bundled names, folders or hub ids.
 
-    Args:
-        models: Bundled names, folders or hub ids.
-        host: The address that the server is bound to; it answers only to the names of that address.
-        device: The device to run on.
-        limits: The server's limits.
-        token: The token that every request must carry; None serves everyone.
+    It answers only to the names of the address that it is bound to, `host`, and without a token to everyone.
     """
     limits = limits or Limits()
     served_models, queue = load_models(models, device), BatchQueue(limits)
@@ -141,7 +132,7 @@ def create_app(
 
     @app.get("/api/docs", include_in_schema=False)
     async def api_docs() -> HTMLResponse:
-        return HTMLResponse(api_docs_page(app.openapi()))
+        return HTMLResponse(_api_docs_page(app.openapi()))
 
     @app.get("/", include_in_schema=False)
     def index() -> HTMLResponse:
@@ -180,7 +171,7 @@ async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, Resul
     try:
         await asyncio.wait((task, disconnected), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise RefusedError(499, "the client disconnected")
+            raise HTTPException(499, "the client disconnected")
         return task.result()
     finally:
         task.cancel()
@@ -190,3 +181,16 @@ async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, Resul
 async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def _api_docs_page(schema: dict[str, Any]) -> str:
+    """The paths of the API, and the fields of its requests and responses, without scripts."""
+    parts = ['<p>Machine-readable: <a href="openapi.json">openapi.json</a>.</p>']
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            parts.append(f"<h2>{method.upper()} {html.escape(path)}</h2><p>{html.escape(operation['description'])}</p>")
+    for name, component in schema["components"]["schemas"].items():
+        fields = json.dumps(component.get("properties", {}), indent=1)
+        parts.append(f"<h3>{html.escape(name)}</h3><pre>{html.escape(fields)}</pre>")
+    head = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    return f"{head}<title>anyorder API</title><h1>{html.escape(schema['info']['title'])}</h1>{''.join(parts)}"
