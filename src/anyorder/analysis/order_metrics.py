@@ -188,11 +188,6 @@ def jumps(steps: Orders) -> Array:
     return np.diff(ranked(steps).permutation, axis=-1)
 
 
-def adjacent(steps: Orders) -> Array:
-    """(..., n - 1): whether the next position is a neighbor of the one filled before it."""
-    return np.abs(jumps(steps)) == 1
-
-
 # AR-ness (Gong et al. 2025, DiffuCoder): how close an order is to that of a left-to-right model.
 
 

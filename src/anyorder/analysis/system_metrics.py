@@ -129,8 +129,9 @@ def _sentence_ratios(orders: RankedOrders, ends_in_punctuation: Array) -> dict[s
         name: (np.nan_to_num(value), (~np.isnan(value[0])).astype(np.float64)) for name, value in correlations.items()
     }
     ratios["edge share"] = order_metrics.at_edge(orders).sum(-1), length
-    ratios["adjacent share"] = order_metrics.adjacent(orders).sum(-1), length - 1
-    ratios["mean jump"] = np.abs(order_metrics.jumps(orders)).sum(-1), length - 1
+    distances = np.abs(order_metrics.jumps(orders))
+    ratios["adjacent share"] = (distances == 1).sum(-1), length - 1
+    ratios["mean jump"] = distances.sum(-1), length - 1
     for k in ARNESS_LENGTHS:
         ratios[f"local ar-ness@{k}"] = order_metrics.local_arness(orders, k).sum(-1), max(0, length - k)
         ratios[f"global ar-ness@{k}"] = order_metrics.global_arness(orders, k).sum(-1), length

@@ -34,7 +34,7 @@ def check_response(served: ServedModel, schedule: str | int | None, revision: st
     name = None if schedule is None else served.schedule(schedule)
     return schemas.CheckResponse(
         schedule=None if name is None else _describe_schedule(usual if name == AUTO else name),
-        revision=None if revision is None else _describe_revision(revision.strip()),
+        revision=None if revision is None else summary(REVISIONS[revision.partition(":")[0].strip()]),
         usual_schedule=None if revision is None else usual,
     )
 
@@ -134,8 +134,3 @@ def _describe_schedule(name: str) -> str:
     if base not in SCHEDULES:
         return "One position per step." if base in ("one", "1") else f"{base} positions per step."
     return summary(SCHEDULES[base])
-
-
-def _describe_revision(name: str) -> str:
-    """What a revision masks again, in one line. name: one that `make_revision` takes."""
-    return summary(REVISIONS[name.partition(":")[0].strip()])

@@ -18,16 +18,10 @@ _PAGE = files("anyorder.web") / "page"
 def page(title: str, entry: str, data: dict[str, Any] | None = None, live: bool = False) -> str:
     """The HTML page that runs one module of `page/`.
 
-    A content security policy allows this style sheet and this script by their hashes and nothing else.
-
-    Args:
-        title: The title and heading of the page.
-        entry: The module that runs, such as `report.js`.
-        data: What the page shows; it is embedded.
-        live: Whether the page may send requests to its own origin.
+    A content security policy allows this style sheet and this script by their hashes and nothing else; a live page may
+    also send requests to its own origin. data: What the page shows; it is embedded.
     """
-    style = read_page_file("style.css")
-    script = bundle(entry)
+    style, script = read_page_file("style.css"), bundle(entry)
     policy = [
         "default-src 'none'",
         f"script-src {csp_hash(script)}",
