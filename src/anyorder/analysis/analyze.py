@@ -11,22 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from anyorder.analysis import linguistics
+from anyorder.analysis import linguistics, system_metrics
 from anyorder.analysis.linguistics import TAG, Text
 from anyorder.analysis.order_labels import LABELS
 from anyorder.analysis.order_metrics import Array, by_length
 from anyorder.analysis.parsers import Parser, Trees, annotate, choose_parser, read_trees
 from anyorder.analysis.results import SOLVED, Analysis, Metric, SystemAnalysis
 from anyorder.analysis.statistics import MetricEstimator, Statistic, ratio_statistics
-from anyorder.analysis.system_metrics import (
-    BINS,
-    Groups,
-    jump_shares,
-    mean_heat_map,
-    measure_orders,
-    sentence_values,
-    shuffled_orders,
-)
+from anyorder.analysis.system_metrics import Groups
 from anyorder.decoding.trajectory import Trajectory, check_systems
 from anyorder.errors import InputError, check_number
 from anyorder.evaluation.bleu import sentence_bleu
@@ -103,12 +95,12 @@ def analyze(
             signature=" + ".join(sorted({trajectory.signature for trajectory in trajectories} - {""})),
             metrics=metrics,
             labels={label: metrics[f"label {label}"].value or 0.0 for label in LABELS},
-            positions={"bins": BINS, "share": mean_heat_map(statistics)},
-            jumps=jump_shares(groups),
+            positions={"bins": system_metrics.BINS, "share": system_metrics.mean_heat_map(statistics)},
+            jumps=system_metrics.jump_shares(groups),
             by_tag=by_tag or None,
         )
         measured.append(system)
-        for metric, values in sentence_values(statistics).items():
+        for metric, values in system_metrics.sentence_values(statistics).items():
             per_sentence.setdefault(metric, []).append(values)
         on_progress(1)
     if trees is not None and not with_tree:
@@ -122,11 +114,11 @@ def _measure(
     groups: Groups, text: Text, frequencies: Array, quality: dict[str, Array], null_samples: int, seed: int
 ) -> tuple[dict[str, Statistic], dict[str, list[Array]]]:
     """The metrics of a system, and their values for random orders, in chunks. quality: see `_quality`"""
-    statistics = measure_orders(groups, text, frequencies)
+    statistics = system_metrics.measure(groups, text, frequencies)
     nulls: dict[str, list[Array]] = {name: [] for name in statistics}
     random = np.random.default_rng([seed, 1])
-    for shuffled in shuffled_orders(groups, len(text.owner), null_samples, random):
-        for name, statistic in measure_orders(shuffled, text, frequencies).items():
+    for shuffled in system_metrics.shuffled_orders(groups, len(text.owner), null_samples, random):
+        for name, statistic in system_metrics.measure(shuffled, text, frequencies).items():
             nulls[name].append(statistic.values())
     if SOLVED in quality:
         statistics = {name: statistic for name, statistic in statistics.items() if name not in OF_WORDS}

@@ -33,7 +33,7 @@ Groups = Sequence[tuple[Array, Array]]
 """Sentences of one length together: (m,) their indices, and (K, m, n) the steps of K orders of each."""
 
 
-def measure_orders(groups: Groups, text: Text, frequencies: Array) -> dict[str, Statistic]:
+def measure(groups: Groups, text: Text, frequencies: Array) -> dict[str, Statistic]:
     """The metrics of K orders of what a system wrote. frequencies: see `Text.frequencies`"""
     size = number, count = len(groups[0][1]), len(text.sentences)
     ratios: dict[str, Ratio] = {}

@@ -18,21 +18,11 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 
 from anyorder import __version__
+from anyorder.app import schemas
 from anyorder.app.batching import BatchQueue, QueuedCall
 from anyorder.app.errors import ERROR_RESPONSES, add_error_handlers
 from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS, Limits
 from anyorder.app.responses import check_response, decode_response, model_info, step_response
-from anyorder.app.schemas import (
-    CheckQuery,
-    CheckResponse,
-    DecodeQuery,
-    DecodeResponse,
-    ModelList,
-    Puzzle,
-    PuzzleQuery,
-    StepQuery,
-    StepResponse,
-)
 from anyorder.app.security import AccessToken, RequestGuard
 from anyorder.app.served_model import ServedModel, load_models, single_call
 from anyorder.errors import unknown
@@ -88,13 +78,13 @@ def create_app(
     add_error_handlers(app)
 
     @app.get("/api/models")
-    async def list_models() -> ModelList:
+    async def list_models() -> schemas.ModelList:
         """The models, and what may be requested of each."""
         infos = [model_info(served) for served in served_models.values()]
-        return ModelList(models=infos, characters=MAX_CHARACTERS, most_orders=MAX_ORDERS)
+        return schemas.ModelList(models=infos, characters=MAX_CHARACTERS, most_orders=MAX_ORDERS)
 
     @app.post("/api/check", responses=ERROR_RESPONSES)
-    async def check(query: CheckQuery) -> CheckResponse:
+    async def check(query: schemas.CheckQuery) -> schemas.CheckResponse:
         """Whether a schedule or a revision may be requested of a model, and what it does."""
         return check_response(find(query.model), query.schedule, query.revision)
 
@@ -103,7 +93,7 @@ def create_app(
         return await _unless_disconnected(request, queue.run(await asyncio.to_thread(prepare)))
 
     @app.post("/api/decode", responses=ERROR_RESPONSES)
-    async def decode(query: DecodeQuery, request: Request) -> DecodeResponse:
+    async def decode(query: schemas.DecodeQuery, request: Request) -> schemas.DecodeResponse:
         """Translate a sentence, fill the masks of a text, or solve a puzzle in several orders."""
         with queue.admit():
             served = find(query.model)
@@ -111,15 +101,15 @@ def create_app(
             return await asyncio.to_thread(decode_response, runs, served, query)
 
     @app.post("/api/puzzle", responses=ERROR_RESPONSES)
-    async def new_puzzle(query: PuzzleQuery, request: Request) -> Puzzle:
+    async def new_puzzle(query: schemas.PuzzleQuery, request: Request) -> schemas.Puzzle:
         """A new puzzle and its solution."""
         with queue.admit():
             make = partial(find(query.model).new_puzzle, query.seed)
             [(text, solution)] = await run(request, lambda: [single_call(make)])
-            return Puzzle(text=text, reference=solution)
+            return schemas.Puzzle(text=text, reference=solution)
 
     @app.post("/api/step", responses=ERROR_RESPONSES)
-    async def fill_by_hand(query: StepQuery, request: Request) -> StepResponse:
+    async def fill_by_hand(query: schemas.StepQuery, request: Request) -> schemas.StepResponse:
         """Fill positions one after another, with the model's best token or a chosen one, and show what could follow.
 
         Filling the positions that an order chose (schedule one) reproduces what it wrote, so this is also the state at
