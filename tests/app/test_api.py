@@ -461,10 +461,10 @@ def test_a_full_queue(folder: Path) -> None:
     with TestClient(app, base_url="http://localhost") as client, pytest.MonkeyPatch.context() as patch:
         decode = Decoder.decode
 
-        def slow(*arguments: Any) -> Any:
+        def slow(*arguments: Any, **options: Any) -> Any:
             started.set()
             release.wait(10)
-            return decode(*arguments)
+            return decode(*arguments, **options)
 
         patch.setattr(Decoder, "decode", slow)
         responses: list[Any] = []
@@ -491,7 +491,7 @@ def test_a_full_queue(folder: Path) -> None:
 
 
 def test_a_timeout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Decoder, "decode", lambda *_: time.sleep(0.5))
+    monkeypatch.setattr(Decoder, "decode", lambda *_, **options: time.sleep(0.5))
     app = create_app([str(folder)], device="cpu", limits=Limits(result_timeout=0.05))
     with TestClient(app, base_url="http://localhost") as client:
         response = translate(client)

@@ -6,7 +6,7 @@ Nothing here knows about HTTP routes or models: a call is a function and its arg
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 class QueuedCall(Generic[Item, Result]):
     """One item of work and the function that does it."""
 
-    run: Callable[[Sequence[Item]], Sequence[Result]]
+    run: Callable[[Sequence[Item]], Iterable[Result]]
     """Processes a batch of items."""
     item: Item
     batch_key: Hashable = None
@@ -96,8 +96,7 @@ class BatchQueue:
             if not batch:
                 continue
             try:
-                results = batch[0].run([call.item for call in batch])
-                for call, result in zip(batch, results, strict=True):
+                for call, result in zip(batch, batch[0].run([call.item for call in batch]), strict=True):
                     call.result.set_result(result)
             except Exception as error:
                 for call in batch:

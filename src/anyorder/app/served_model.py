@@ -156,7 +156,7 @@ class ServedModel:
                 cost = bound.length.count * (len(canvas.source) + 2)
             # The key holds what the task adds to the config, too, such as the blocks of a block-causal model.
             key = self.name, decoder.task.name, str(bound.signature)
-            calls.append(QueuedCall(partial(_decode, decoder, own), example, key, cost))
+            calls.append(QueuedCall(partial(decoder.decode, config=own), example, key, cost))
         return calls
 
     def step_call(self, query: StepQuery) -> QueuedCall[Callable[[], StepState], StepState]:
@@ -176,10 +176,6 @@ class ServedModel:
             raise InputError(f"{self.name}: expected a model that solves puzzles", "model")
         examples = self.puzzle.generate(1, seed)
         return self.puzzle.write(examples.puzzles[0]), self.puzzle.write(examples.solutions[0])
-
-
-def _decode(decoder: Decoder, config: DecodingConfig, examples: Sequence[Any]) -> list[Trajectory]:
-    return list(decoder.decode(examples, config))
 
 
 def single_call(call: Callable[[], Any]) -> QueuedCall[Callable[[], Any], Any]:
