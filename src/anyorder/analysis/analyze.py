@@ -16,7 +16,7 @@ from anyorder.analysis.linguistics import TAG, Text
 from anyorder.analysis.order_labels import LABELS
 from anyorder.analysis.order_metrics import Array, by_length
 from anyorder.analysis.parsers import Parser, Trees, annotate, choose_parser, read_trees
-from anyorder.analysis.results import SOLVED, Analysis, Metric, SystemAnalysis
+from anyorder.analysis.results import SOLVED, Analysis, SystemAnalysis
 from anyorder.analysis.statistics import MetricEstimator, Statistic, ratio_statistics
 from anyorder.analysis.system_metrics import Groups
 from anyorder.decoding.trajectory import Trajectory, check_systems
@@ -28,8 +28,6 @@ from anyorder.tasks import PuzzleTask
 
 OF_WORDS = ("suffix last share", "suffixes last", "frequency correlation", "punctuation first share")
 """Metrics that make no sense for the cells of a puzzle."""
-
-__all__ = ["Analysis", "Metric", "SystemAnalysis", "analyze"]
 
 
 def analyze(
@@ -71,11 +69,9 @@ def analyze(
         if count < lines:
             notes.append(f"left out {lines - count:,} of {lines:,} lines: not a puzzle of {puzzle.name}")
     trees = read_trees(trees) if isinstance(trees, Path) else trees
-    parser = tagger if callable(tagger) else None
     every = [trajectory.tokens for trajectories in systems.values() for trajectory in trajectories]
-    if isinstance(tagger, str) and not (puzzle and tagger == "auto"):
-        parser, why_none = choose_parser(tagger, every)
-        notes += why_none
+    parser, why_none = choose_parser("none" if puzzle and tagger == "auto" else tagger, every)
+    notes += why_none
     occurrences = Counter(token for tokens in every for token in tokens)
     estimator = MetricEstimator(count, samples, seed)
     measured: list[SystemAnalysis] = []

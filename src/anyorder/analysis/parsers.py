@@ -38,13 +38,10 @@ def looks_english(words: Iterable[Sequence[str]]) -> bool:
     return common >= 0.08 * max(1, counts.total())
 
 
-def choose_parser(tagger: str, sentences: Sequence[Sequence[str]]) -> tuple[Parser | None, list[str]]:
-    """The parser of that name: `none`, a spaCy model, one with a benepar model for constituents
-    (`en_core_web_md+benepar_en3`), `stanza:LANGUAGE`, or `auto`, which is spaCy's small English model if it is
-    installed and the sentences look English.
-
-    Also returns notes for the user where `auto` found no parser.
-    """
+def choose_parser(tagger: str | Parser, sentences: Sequence[Sequence[str]]) -> tuple[Parser | None, list[str]]:
+    """The parser of that name (see `analyze`), and notes for the user where `auto` found none."""
+    if callable(tagger):
+        return tagger, []
     if tagger == "none":
         return None, []
     if tagger.startswith("stanza:"):

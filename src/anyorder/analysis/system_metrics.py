@@ -112,19 +112,16 @@ def _sentence_ratios(orders: RankedOrders, ends_in_punctuation: Array) -> dict[s
     Correlations, labels and shares of sentences count every sentence once; metrics of steps count every step once.
     """
     length = orders.length
-    has_order = float(length > 1)
-    tau_left_to_right, tau_outer_in = (
-        order_metrics.kendall(orders, prototype(length))
-        for prototype in (order_metrics.left_to_right, order_metrics.outer_in)
-    )
+    left_to_right, outer_in = order_metrics.left_to_right(length), order_metrics.outer_in(length)
+    tau, rho = order_metrics.kendall(orders, left_to_right), order_metrics.spearman(orders, left_to_right)
     correlations = {
-        "kendall left-to-right": tau_left_to_right,
-        "kendall right-to-left": -tau_left_to_right,
-        "kendall outer-in": tau_outer_in,
-        "spearman left-to-right": order_metrics.spearman(orders, order_metrics.left_to_right(length)),
-        "spearman outer-in": order_metrics.spearman(orders, order_metrics.outer_in(length)),
+        "kendall left-to-right": tau,
+        "kendall right-to-left": -tau,
+        "kendall outer-in": order_metrics.kendall(orders, outer_in),
+        "spearman left-to-right": rho,
+        "spearman outer-in": order_metrics.spearman(orders, outer_in),
+        "spearman right-to-left": -rho,
     }
-    correlations["spearman right-to-left"] = -correlations["spearman left-to-right"]
     ratios: dict[str, tuple[Array, Array | float]] = {
         name: (np.nan_to_num(value), (~np.isnan(value[0])).astype(np.float64)) for name, value in correlations.items()
     }
@@ -135,12 +132,14 @@ def _sentence_ratios(orders: RankedOrders, ends_in_punctuation: Array) -> dict[s
     for k in ARNESS_LENGTHS:
         ratios[f"local ar-ness@{k}"] = order_metrics.local_arness(orders, k).sum(-1), max(0, length - k)
         ratios[f"global ar-ness@{k}"] = order_metrics.global_arness(orders, k).sum(-1), length
-    ratios["left-to-right share"] = order_metrics.is_left_to_right(orders) * has_order, has_order
-    punctuation_first = order_metrics.is_last_then_left_to_right(orders) * ends_in_punctuation
-    ratios["punctuation first share"] = punctuation_first * has_order, has_order
-    nearly = order_metrics.is_nearly_left_to_right(orders, ends_in_punctuation)
-    ratios["nearly left-to-right share"] = nearly * has_order, has_order
-    label = labels(orders, tau_left_to_right)
+    shapes = {
+        "left-to-right share": order_metrics.is_left_to_right(orders),
+        "punctuation first share": order_metrics.is_last_then_left_to_right(orders) * ends_in_punctuation,
+        "nearly left-to-right share": order_metrics.is_nearly_left_to_right(orders, ends_in_punctuation),
+    }
+    has_order = float(length > 1)
+    ratios |= {name: (is_such * has_order, has_order) for name, is_such in shapes.items()}
+    label = labels(orders, tau)
     for index, name in enumerate(LABELS):
         ratios[f"label {name}"] = label == index, 1.0
     return ratios
