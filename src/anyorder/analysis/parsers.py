@@ -72,10 +72,14 @@ def _cached(parse: Callable[[list[tuple[str, ...]]], Iterable[Parsed]]) -> Parse
         new = [words for words in dict.fromkeys(tuple(words) for words, _ in joined) if words and words not in known]
         known.update(zip(new, parse(new) if new else (), strict=True))
         annotated = []
-        for sentence, word_of in joined:
-            tags, spans = known.get(tuple(sentence), ([], []))
-            token_spans = None if spans is None else spans_of_words(spans, word_of, len(sentence))
-            annotated.append(Annotation(tags, token_spans))
+        for words, word_of in joined:
+            tags, spans = known.get(tuple(words), ([], []))
+            if spans is not None:
+                first_token = np.searchsorted(word_of, np.arange(len(words) + 1)).tolist()
+                spans = [
+                    (first_token[start], first_token[end]) for start, end in spans if 2 <= end - start < len(words)
+                ]
+            annotated.append(Annotation(tags, spans))
         return annotated
 
     return annotations
@@ -161,15 +165,6 @@ def _tree_spans(tree: Any, start: int) -> tuple[int, set[Span]]:
         end, child_spans = _tree_spans(child, end)
         spans |= child_spans
     return end, spans | {(start, end)}
-
-
-def spans_of_words(spans: Iterable[Span], word_of: Sequence[int], words: int) -> list[Span]:
-    """Spans of words as spans of tokens; only those of at least two words that are not the whole sentence.
-
-    word_of: The index of each token's word.
-    """
-    first_token = np.searchsorted(word_of, np.arange(words + 1))
-    return [(int(first_token[start]), int(first_token[end])) for start, end in spans if 2 <= end - start < words]
 
 
 Trees = Mapping[str, frozenset[Span]]
