@@ -27,9 +27,6 @@ TAG = "tag "
 """Before a part of speech, the name of a metric: the relative step of its words."""
 
 
-# Words.
-
-
 @cache
 def is_punctuation(token: str) -> bool:
     """Whether a token has neither letters nor digits."""
@@ -110,9 +107,6 @@ class Ranks:
     earlier: Array
     until: Array
     relative: Array
-
-
-# Measures.
 
 
 def suffixes_last(text: Text, ranks: Ranks) -> dict[str, Ratio]:

@@ -94,10 +94,8 @@ def by_length(steps: Sequence[Sequence[int]]) -> Iterator[tuple[Array, Array]]:
         yield rows, renumbered.astype(np.int16 if length < 1 << 15 else np.int32)
 
 
-# Prototypes to compare with, as steps.
-
-
 def left_to_right(length: int) -> Array:
+    """The steps of this order, to compare others with."""
     return np.arange(1, length + 1, dtype=np.int32)
 
 
@@ -109,9 +107,6 @@ def outer_in(length: int) -> Array:
     """
     left = np.arange(length)
     return np.minimum(2 * left + 1, 2 * (length - left)).astype(np.int32)
-
-
-# Correlations.
 
 
 def kendall(steps: Orders, reference: Array) -> Array:
@@ -156,9 +151,6 @@ def _steps(steps: Orders) -> Array:
     return steps.steps if isinstance(steps, RankedOrders) else np.asarray(steps)
 
 
-# Edges and jumps.
-
-
 def at_edge(steps: Orders) -> Array:
     """(..., n): whether the position was the leftmost or the rightmost masked one when it was filled."""
     return np.logical_or(*at_edges(steps))
@@ -188,11 +180,10 @@ def jumps(steps: Orders) -> Array:
     return np.diff(ranked(steps).permutation, axis=-1)
 
 
-# AR-ness (Gong et al. 2025, DiffuCoder): how close an order is to that of a left-to-right model.
-
-
 def local_arness(steps: Orders, k: int) -> Array:
     """(..., n - k): whether k consecutive moves all went to the right neighbor. The mean is the local AR-ness@k.
+
+    AR-ness (Gong et al. 2025, DiffuCoder) is how close an order is to that of a left-to-right model.
 
     >>> local_arness([1, 2, 3, 5, 4], 2).tolist()
     [True, False, False]
@@ -229,9 +220,6 @@ def global_arness(steps: Orders, k: int) -> Array:
     return ranked(steps).passed < k
 
 
-# Whole sentences.
-
-
 def is_left_to_right(steps: Orders) -> Array:
     """(...): whether no position was filled before one to its left."""
     return np.asarray(np.all(np.diff(_steps(steps), axis=-1) >= 0, axis=-1))
@@ -263,9 +251,6 @@ def is_nearly_left_to_right(steps: Orders, without_last: Array | bool = False) -
     whole = _tau(orders.passed, orders.tied) > NEARLY
     rest |= is_left_to_right(orders.steps[..., :-1])
     return np.where(without_last, rest, whole | is_left_to_right(orders))
-
-
-# Many sentences.
 
 
 def heat_map(steps: Orders, bins: int = 20) -> Array:
