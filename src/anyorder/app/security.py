@@ -72,8 +72,8 @@ class RequestGuard:
         try:
             self._check_head(request)
             body = await self._read_body(request)
-            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if request.method == "POST" and kind != "application/json":
+            content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if request.method == "POST" and content_type != "application/json":
                 raise HTTPException(415, "expected a body of Content-Type application/json")
             await self._app(scope, _replay(body, receive), send_with_headers)
         except HTTPException as refused:

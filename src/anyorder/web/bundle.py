@@ -22,19 +22,11 @@ def page(title: str, entry: str, data: dict[str, Any] | None = None, live: bool 
     also send requests to its own origin. data: What the page shows; it is embedded.
     """
     style, script = read_page_file("style.css"), bundle(entry)
-    policy = [
-        "default-src 'none'",
-        f"script-src {csp_hash(script)}",
-        f"style-src {csp_hash(style)}",
-        "img-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ]
-    if live:
-        policy.append("connect-src 'self'")
+    policy = f"default-src 'none'; script-src {csp_hash(script)}; style-src {csp_hash(style)}; img-src data:; "
+    policy += "base-uri 'none'; form-action 'none'" + ("; connect-src 'self'" if live else "")
     parts = {
         "title": html.escape(title),
-        "policy": "; ".join(policy),
+        "policy": policy,
         "style": style,
         "data": "" if data is None else _embed(data),
         "script": script,
