@@ -12,17 +12,20 @@ import logging
 import re
 import secrets
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from anyorder.app.errors import error_response
 from anyorder.app.limits import Limits
 from anyorder.errors import InputError
 
+MAX_MESSAGE = 500
+"""Maximum characters of an error message; it may repeat what the client sent."""
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -129,6 +132,13 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return next(delivered, None) or await receive()
 
     return next_message
+
+
+def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """The error as one line of JSON."""
+    line = " ".join(message.encode("utf-8", "replace").decode().split())
+    line = line if len(line) <= MAX_MESSAGE else f"{line[:MAX_MESSAGE]} ..."
+    return JSONResponse({"error": line}, status, headers)
 
 
 _HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.ASCII)

@@ -1,7 +1,7 @@
 """The explorer's server: the page and its JSON API.
 
-Routes only: `served_model` says what may be requested, `batching` runs it, `security` guards it, and `responses` and
-`errors` turn what comes of it into JSON.
+Routes and errors only: `served_model` says what may be requested, `batching` runs it, `security` guards it, and
+`responses` turns what comes of it into JSON.
 """
 
 import asyncio
@@ -14,18 +14,18 @@ from typing import Any, TypeVar
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from anyorder import __version__
 from anyorder.app import schemas
 from anyorder.app.batching import BatchQueue, QueuedCall
-from anyorder.app.errors import ERROR_RESPONSES, add_error_handlers
 from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS, Limits
 from anyorder.app.responses import check_response, decode_response, model_info, step_response
-from anyorder.app.security import AccessToken, RequestGuard
+from anyorder.app.security import AccessToken, RequestGuard, error_response
 from anyorder.app.served_model import ServedModel, load_models, single_call
-from anyorder.errors import unknown
+from anyorder.errors import InputError, unknown
 from anyorder.web.bundle import page
 
 Result = TypeVar("Result")
@@ -34,6 +34,15 @@ HEAD_BYTES = 16 * 1024
 """Maximum size of the request line and the headers."""
 SPARE_CONNECTIONS = 256
 """Connections beyond the queue until uvicorn refuses further ones. The queue refuses first, with a clearer message."""
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    400: {"model": schemas.ErrorResponse, "description": "The body is not JSON, or the Host is wrong."},
+    401: {"model": schemas.ErrorResponse, "description": "The server has a token, and the request does not carry it."},
+    413: {"model": schemas.ErrorResponse, "description": "The body is too large."},
+    415: {"model": schemas.ErrorResponse, "description": "The Content-Type is not application/json."},
+    422: {"model": schemas.ErrorResponse, "description": "A field is wrong; the error names it."},
+    503: {"model": schemas.ErrorResponse, "description": "Too many requests are waiting; see Retry-After."},
+}
+"""What the description of the API says of errors."""
 
 # FastAPI can report requests, including their texts, to a server that the environment names. This one never does.
 NO_TELEMETRY: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
@@ -75,7 +84,7 @@ def create_app(
         telemetry=NO_TELEMETRY,
     )
     app.add_middleware(RequestGuard, host=host, limits=limits, token=token)
-    add_error_handlers(app)
+    _add_error_handlers(app)
 
     @app.get("/api/models")
     async def list_models() -> schemas.ModelList:
@@ -135,6 +144,27 @@ def create_app(
         return Response(status_code=204)
 
     return app
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    """Turn every error into one line of JSON."""
+
+    @app.exception_handler(HTTPException)
+    async def of_http(request: Request, error: HTTPException) -> JSONResponse:
+        return error_response(error.status_code, str(error.detail), error.headers)
+
+    @app.exception_handler(InputError)
+    async def of_input(request: Request, error: InputError) -> JSONResponse:
+        return error_response(422, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def of_fields(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            message = f"the body is not JSON: {first['ctx']['error']} (character {first['loc'][-1]})"
+            return error_response(400, message)
+        field = ".".join(str(part) for part in first["loc"] if part != "body")
+        return error_response(422, f"{field or 'the body'}: {first['msg']}")
 
 
 def make_server(app: FastAPI, limits: Limits | None = None) -> uvicorn.Server:
