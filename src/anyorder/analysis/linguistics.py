@@ -182,7 +182,7 @@ def frequency_moments(text: Text, ranks: Ranks, frequencies: Array) -> Array:
     Both are centered, which changes no correlation and keeps the sums small.
     """
     count, y = len(text.sentences), ranks.relative - 0.5
-    x = frequencies[None] - (frequencies.mean() if len(frequencies) else 0)
+    x = frequencies[None] - frequencies.mean()
     of_x = [np.broadcast_to(sum_by(value, text.owner, count), (len(y), count)) for value in (np.ones_like(x), x, x * x)]
     of_y = [sum_by(value, text.owner, count) for value in (y, y * y, x * y)]
     return np.stack([of_x[0], of_x[1], of_y[0], of_x[2], of_y[1], of_y[2]], -1)
