@@ -113,7 +113,7 @@ def _measure(
     statistics = system_metrics.measure(groups, text, frequencies)
     nulls: dict[str, list[Array]] = {name: [] for name in statistics}
     random = np.random.default_rng([seed, 1])
-    for shuffled in system_metrics.shuffled_orders(groups, len(text.owner), null_samples, random):
+    for shuffled in system_metrics.shuffled_orders(groups, null_samples, random):
         for name, statistic in system_metrics.measure(shuffled, text, frequencies).items():
             nulls[name].append(statistic.values())
     if SOLVED in quality:

@@ -95,7 +95,9 @@ class MetricEstimator:
     def _estimate(self, statistic: Statistic) -> tuple[float, Array]:
         """The value, and (samples,) its resampled values."""
         value, resampled = float(statistic.values()[0]), statistic.resampled(self._weights)
-        return value, resampled - resampled.mean() + value if statistic.centered else resampled
+        if statistic.centered:
+            resampled = resampled - resampled.mean() + value
+        return value, resampled
 
 
 def _interval(values: Array) -> tuple[float | None, float | None]:

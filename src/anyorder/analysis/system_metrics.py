@@ -35,17 +35,17 @@ Groups = Sequence[tuple[Array, Array]]
 
 def measure(groups: Groups, text: Text, frequencies: Array) -> dict[str, Statistic]:
     """The metrics of K orders of what a system wrote. frequencies: see `Text.frequencies`"""
-    size = number, count = len(groups[0][1]), len(text.sentences)
+    number, count = len(groups[0][1]), len(text.sentences)
     ratios: dict[str, Ratio] = {}
-    heat = np.zeros((*size, 1 + BINS**2), np.float32)
-    signs = np.zeros((*size, 1 + BINS * (BINS - 1) // 2), np.float32)
+    heat = np.zeros((number, count, 1 + BINS**2), np.float32)
+    signs = np.zeros((number, count, 1 + BINS * (BINS - 1) // 2), np.float32)
     earlier = np.zeros((number, len(text.owner)), np.int32)
     until = np.zeros_like(earlier)
     for rows, steps in groups:
         orders = order_metrics.ranked(steps)
         for name, (numerators, denominators) in _sentence_ratios(orders, text.ends_in_punctuation[rows]).items():
             if name not in ratios:
-                ratios[name] = np.zeros(size), np.zeros(count)
+                ratios[name] = np.zeros((number, count)), np.zeros(count)
             ratios[name][0][:, rows] = numerators
             ratios[name][1][rows] = denominators
         heat[:, rows, 0] = 1
@@ -67,9 +67,10 @@ def measure(groups: Groups, text: Text, frequencies: Array) -> dict[str, Statist
     }
 
 
-def shuffled_orders(groups: Groups, tokens: int, number: int, random: np.random.Generator) -> Iterator[Groups]:
-    """The steps of all sentences, which have so many tokens, shuffled `number` times, in chunks of bounded memory."""
-    at_once = max(1, min(number, TOKENS_AT_ONCE // max(1, tokens)))
+def shuffled_orders(groups: Groups, number: int, random: np.random.Generator) -> Iterator[Groups]:
+    """The steps of every sentence shuffled, `number` times in all, in chunks of bounded memory."""
+    tokens = sum(steps[0].size for _, steps in groups)
+    at_once = max(1, min(number, TOKENS_AT_ONCE // tokens))
     for first in range(0, number, at_once):
         size = min(at_once, number - first)
         tiled = ((rows, np.broadcast_to(steps, (size, *steps.shape[1:]))) for rows, steps in groups)
