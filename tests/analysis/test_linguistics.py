@@ -32,7 +32,7 @@ def shares(ratio: linguistics.Ratio) -> tuple[list[float], list[float]]:
 def test_suffixes_of_the_papers_sentences() -> None:
     """'x' of 'Afflex' was filled after both neighbors, 'le@@' was not; of the last sentence's suffixes none was."""
     text = Text([one.tokens for one in PRINTED])
-    sentences, suffixes = linguistics.suffixes_last(text, ranks_of([one.steps for one in PRINTED]))
+    sentences, suffixes = linguistics.suffixes_last(text, ranks_of([one.steps for one in PRINTED])).values()
     assert shares(sentences) == ([0, 1, 0], [0, 1, 1])
     assert shares(suffixes) == ([0, 1, 0], [0, 2, 3])
 
@@ -40,7 +40,7 @@ def test_suffixes_of_the_papers_sentences() -> None:
 @given(SENTENCES)
 def test_suffixes_as_defined(sentences: list[list[tuple[str, int]]]) -> None:
     tokens, steps = ([[pair[i] for pair in one] for one in sentences] for i in (0, 1))
-    by_sentence, by_suffix = linguistics.suffixes_last(Text(tokens), ranks_of(steps))
+    by_sentence, by_suffix = linguistics.suffixes_last(Text(tokens), ranks_of(steps)).values()
     for number, (words, order) in enumerate(zip(tokens, steps, strict=True)):
         places = [i for i in range(1, len(words) - 1) if words[i - 1].endswith("@@")]
         late = [i for i in places if order[i] > order[i - 1] and order[i] > order[i + 1]]
@@ -53,9 +53,8 @@ def test_constituents_of_the_papers_sentence() -> None:
     spans = [(5, 7), (4, 7), (17, 19), (13, 19), (10, 13)]
     text = Text([TEARGAS.tokens], [Annotation(None, spans)])
     found = linguistics.constituents_at_once(text, ranks_of([TEARGAS.steps]))
-    assert found is not None
-    assert shares(found[0]) == ([1], [1])
-    assert shares(found[1]) == ([2], [5])  # the other is 'people are crying'
+    assert shares(found["constituent sentence share"]) == ([1], [1])
+    assert shares(found["constituent share"]) == ([2], [5])  # the other is 'people are crying'
 
 
 @given(SENTENCES, st.data())
@@ -66,24 +65,23 @@ def test_constituents_as_defined(sentences: list[list[tuple[str, int]]], data: s
         possible = [(a, b) for a in range(len(one)) for b in range(a + 2, len(one) + 1)]
         spans.append(data.draw(st.lists(st.sampled_from(possible), max_size=3)) if possible else [])
     text = Text([["a"] * len(one) for one in steps], [Annotation(None, constituents) for constituents in spans])
-    found = linguistics.constituents_at_once(text, ranks_of(steps))
-    assert found is not None
+    by_sentence, by_constituent = linguistics.constituents_at_once(text, ranks_of(steps)).values()
     for number, (one, constituents) in enumerate(zip(steps, spans, strict=True)):
         at_once = 0
         for a, b in constituents:
             window = range(min(one[a:b]), max(one[a:b]) + 1)
             at_once += not any(one[i] in window for i in range(len(one)) if not a <= i < b)
-        assert (found[1][0][0, number], found[1][1][number]) == (at_once, len(constituents))
-        assert found[0][0][0, number] == (at_once > 0)
+        assert (by_constituent[0][0, number], by_constituent[1][number]) == (at_once, len(constituents))
+        assert by_sentence[0][0, number] == (at_once > 0)
 
 
 def test_steps_by_tag_and_kind_of_word() -> None:
     text = Text([["The", "hap@@", "py", "end", "."], ["It"]], [Annotation(["DET", "ADJ", "NOUN", "PUNCT"], None), Annotation(["PRON"], None)])  # fmt: skip
     found = linguistics.steps_by_tag(text, ranks_of([[5, 1, 3, 2, 4], [1]]))
-    assert shares(found["DET"]) == (pytest.approx([0.9, 0]), [1, 0])
-    assert shares(found["ADJ"]) == (pytest.approx([0.1 + 0.5, 0]), [2, 0])
-    assert shares(found["function"]) == (pytest.approx([0.9, 0.5]), [1, 1])
-    assert shares(found["content"]) == (pytest.approx([0.1 + 0.5 + 0.3, 0]), [3, 0])
+    assert shares(found["tag DET"]) == (pytest.approx([0.9, 0]), [1, 0])
+    assert shares(found["tag ADJ"]) == (pytest.approx([0.1 + 0.5, 0]), [2, 0])
+    assert shares(found["function word step"]) == (pytest.approx([0.9, 0.5]), [1, 1])
+    assert shares(found["content word step"]) == (pytest.approx([0.1 + 0.5 + 0.3, 0]), [3, 0])
     assert linguistics.steps_by_tag(Text([["a"]]), ranks_of([[1]])) == {}
 
 

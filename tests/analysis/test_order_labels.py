@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.analysis import order_metrics
-from anyorder.analysis.order_labels import LABELS, edge_threshold, label, tau_threshold
+from anyorder.analysis.order_labels import LABELS, edge_threshold, labels, tau_threshold
 from tests.analysis.paper import AFFLECK, AFFLECK_OTHER_READING, MOSTLY_LEFT_TO_RIGHT, TEARGAS
+
+
+def label(steps: Sequence[int] | np.ndarray) -> np.ndarray:
+    orders = order_metrics.ranked(steps)
+    return labels(orders, order_metrics.kendall(orders, order_metrics.left_to_right(orders.length)))
 
 
 def name(steps: Sequence[int] | np.ndarray) -> str:

@@ -159,4 +159,4 @@ def test_trees_replace_the_constituents_of_the_parser() -> None:
     trees = {"abc": frozenset({(0, 2)})}
     annotations = parsers.annotate([["a", "b", "c"], ["d"]], lambda several: [Annotation(["X"] * len(one), [(1, 3)]) for one in several], trees)  # fmt: skip
     assert annotations == [Annotation(["X", "X", "X"], [(0, 2)]), Annotation(["X"], None)]
-    assert parsers.annotate([["a"]], None, None) is None
+    assert parsers.annotate([["a"]], None, None) == [Annotation(None, None)]

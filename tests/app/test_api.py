@@ -16,9 +16,10 @@ import pytest
 pytest.importorskip("fastapi", reason="the explorer needs the extra 'app'")
 
 from fastapi.testclient import TestClient
+from starlette.exceptions import HTTPException
 
 from anyorder.app.batching import BatchQueue, QueuedCall
-from anyorder.app.limits import Limits, RefusedError
+from anyorder.app.limits import Limits
 from anyorder.app.schemas import DecodeQuery
 from anyorder.app.served_model import ServedModel
 from anyorder.app.server import create_app
@@ -460,10 +461,10 @@ def test_a_full_queue(folder: Path) -> None:
     with TestClient(app, base_url="http://localhost") as client, pytest.MonkeyPatch.context() as patch:
         decode = Decoder.decode
 
-        def slow(*arguments: Any) -> Any:
+        def slow(*arguments: Any, **options: Any) -> Any:
             started.set()
             release.wait(10)
-            return decode(*arguments)
+            return decode(*arguments, **options)
 
         patch.setattr(Decoder, "decode", slow)
         responses: list[Any] = []
@@ -490,7 +491,7 @@ def test_a_full_queue(folder: Path) -> None:
 
 
 def test_a_timeout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Decoder, "decode", lambda *_: time.sleep(0.5))
+    monkeypatch.setattr(Decoder, "decode", lambda *_, **options: time.sleep(0.5))
     app = create_app([str(folder)], device="cpu", limits=Limits(result_timeout=0.05))
     with TestClient(app, base_url="http://localhost") as client:
         response = translate(client)
@@ -511,7 +512,7 @@ def test_calls_with_the_same_key_run_in_one_batch() -> None:
         if items[0] == 0:
             first.wait(5)
         if 13 in items:
-            raise RefusedError(500, "unlucky")
+            raise HTTPException(500, "unlucky")
         return [-item for item in items]
 
     queue = BatchQueue(Limits(batch_tokens=40))
@@ -521,11 +522,11 @@ def test_calls_with_the_same_key_run_in_one_batch() -> None:
     threading.Timer(0.2, first.set).start()
     results = asyncio.run(_gather(queue, calls))
     assert results[:12] == [[-i] for i in range(12)]
-    assert isinstance(results[12], RefusedError)
+    assert isinstance(results[12], HTTPException)
     assert results[13:] == [[-14], [-15]]  # a failure concerns no other call
     assert groups == [[0], [1, 3, 5, 7], [2, 4, 6, 8], [9, 11], [10], [13], [14], [15]]
     queue.close()
-    with pytest.raises(RefusedError, match="closing"):
+    with pytest.raises(HTTPException, match="closing"):
         asyncio.run(queue.run([QueuedCall(run, 1)]))
 
 

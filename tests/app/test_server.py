@@ -173,11 +173,11 @@ def test_disconnected_clients_are_dropped_from_the_queue(folder: Path, monkeypat
     started, release, decoded = threading.Event(), threading.Event(), []
     decode = Decoder.decode
 
-    def slow(self: Decoder, sentences: Any, *rest: Any) -> Any:
+    def slow(self: Decoder, sentences: Any, **options: Any) -> Any:
         started.set()
         release.wait(10)
         decoded.extend(sentence.text for sentence in sentences)
-        return decode(self, sentences, *rest)
+        return decode(self, sentences, **options)
 
     monkeypatch.setattr(Decoder, "decode", slow)
     with serving(create_app([str(folder)], device="cpu")) as port:

@@ -11,21 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from anyorder.analysis import linguistics, order_metrics
-from anyorder.analysis.linguistics import Text
+from anyorder.analysis import linguistics, system_metrics
+from anyorder.analysis.linguistics import TAG, Text
 from anyorder.analysis.order_labels import LABELS
-from anyorder.analysis.order_metrics import Array
+from anyorder.analysis.order_metrics import Array, by_length
 from anyorder.analysis.parsers import Parser, Trees, annotate, choose_parser, read_trees
-from anyorder.analysis.results import SOLVED, Analysis, Metric, SystemAnalysis
-from anyorder.analysis.statistics import MetricEstimator, Statistic, ratio_statistic
-from anyorder.analysis.system_metrics import (
-    BINS,
-    actual_orders,
-    jump_shares,
-    mean_heat_map,
-    sentence_values,
-    shuffled_orders,
-)
+from anyorder.analysis.results import SOLVED, Analysis, SystemAnalysis
+from anyorder.analysis.statistics import MetricEstimator, Statistic, ratio_statistics
+from anyorder.analysis.system_metrics import Groups
 from anyorder.decoding.trajectory import Trajectory, check_systems
 from anyorder.errors import InputError, check_number
 from anyorder.evaluation.bleu import sentence_bleu
@@ -35,8 +28,6 @@ from anyorder.tasks import PuzzleTask
 
 OF_WORDS = ("suffix last share", "suffixes last", "frequency correlation", "punctuation first share")
 """Metrics that make no sense for the cells of a puzzle."""
-
-__all__ = ["Analysis", "Metric", "SystemAnalysis", "analyze"]
 
 
 def analyze(
@@ -68,94 +59,72 @@ def analyze(
     check_number("null_samples", null_samples, at_least=1, at_most=100_000)
     check_number("seed", seed, at_least=0)
     systems = name_systems(systems)
-    lines = count = check_systems(systems, references)
+    count = check_systems(systems, references)
+    notes: list[str] = []
     puzzle = puzzle_task(systems)
     if puzzle is not None:
+        lines = count
         systems, references = only_puzzles(systems, puzzle, references)
         count = check_systems(systems, references)
+        if count < lines:
+            notes.append(f"left out {lines - count:,} of {lines:,} lines: not a puzzle of {puzzle.name}")
     trees = read_trees(trees) if isinstance(trees, Path) else trees
-    notes: list[str] = []
-    parser = tagger if callable(tagger) else None
-    if isinstance(tagger, str) and not (puzzle and tagger == "auto"):
-        tokens = [trajectory.tokens for trajectories in systems.values() for trajectory in trajectories]
-        parser, notes = choose_parser(tagger, tokens)
+    every = [trajectory.tokens for trajectories in systems.values() for trajectory in trajectories]
+    parser, why_none = choose_parser("none" if puzzle and tagger == "auto" else tagger, every)
+    notes += why_none
+    occurrences = Counter(token for tokens in every for token in tokens)
     estimator = MetricEstimator(count, samples, seed)
-    occurrences = Counter(
-        token for trajectories in systems.values() for trajectory in trajectories for token in trajectory.tokens
-    )
     measured: list[SystemAnalysis] = []
     per_sentence: dict[str, list[list[float | None]]] = {}
     with_tree = 0
     for name, trajectories in systems.items():
         sentences = [trajectory.tokens for trajectory in trajectories]
         text = Text(sentences, annotate(sentences, parser, trees))
-        if trees is not None and text.annotations is not None:
-            with_tree += sum(annotation.spans is not None for annotation in text.annotations)
+        with_tree += sum(annotation.spans is not None for annotation in text.annotations)
+        groups = [(rows, steps[None]) for rows, steps in by_length([trajectory.steps for trajectory in trajectories])]
         quality = _quality(trajectories, references, puzzle)
-        system, values_by_metric = _analyze_system(
-            name, trajectories, text, text.frequencies(occurrences), quality, estimator, null_samples, seed
+        statistics, nulls = _measure(groups, text, text.frequencies(occurrences), quality, null_samples, seed)
+        metrics = estimator.metrics(statistics, nulls)
+        by_tag = {metric.removeprefix(TAG): metrics.pop(metric) for metric in statistics if metric.startswith(TAG)}
+        system = SystemAnalysis(
+            name=name,
+            signature=" + ".join(sorted({trajectory.signature for trajectory in trajectories} - {""})),
+            metrics=metrics,
+            labels={label: metrics[f"label {label}"].value or 0.0 for label in LABELS},
+            positions={"bins": system_metrics.BINS, "share": system_metrics.mean_heat_map(statistics)},
+            jumps=system_metrics.jump_shares(groups),
+            by_tag=by_tag or None,
         )
-        estimator.first_is_done = True
         measured.append(system)
-        for metric, values in values_by_metric.items():
+        for metric, values in system_metrics.sentence_values(statistics).items():
             per_sentence.setdefault(metric, []).append(values)
         on_progress(1)
-    if trees is not None:
-        notes = [*notes, *_tree_notes(with_tree, count * len(systems))]
-    if puzzle is not None and count < lines:
-        notes = [f"left out {lines - count:,} of {lines:,} lines: not a puzzle of {puzzle.name}", *notes]
+    if trees is not None and not with_tree:
+        raise InputError("no tree has the words of any sentence")
+    if trees is not None and with_tree < len(every):
+        notes.append(f"only {with_tree:,} of {len(every):,} sentences have a tree")
     return Analysis(count, measured, per_sentence, notes)
 
 
-def _tree_notes(with_tree: int, sentences: int) -> list[str]:
-    if not with_tree:
-        raise InputError("no tree has the words of any sentence")
-    return [f"only {with_tree:,} of {sentences:,} sentences have a tree"] if with_tree < sentences else []
-
-
-def _analyze_system(
-    name: str,
-    trajectories: Sequence[Trajectory],
-    text: Text,
-    frequencies: Array,
-    quality: dict[str, Array],
-    estimator: MetricEstimator,
-    null_samples: int,
-    seed: int,
-) -> tuple[SystemAnalysis, dict[str, list[float | None]]]:
-    """The metrics of a system, and those of each of its sentences. quality: see `_quality`"""
-    groups = list(order_metrics.by_length([trajectory.steps for trajectory in trajectories]))
-    statistics, by_tag = actual_orders(groups, text).statistics(frequencies)
-    nulls: dict[str, list[Array]] = {}
-    nulls_by_tag: dict[str, list[Array]] = {}
+def _measure(
+    groups: Groups, text: Text, frequencies: Array, quality: dict[str, Array], null_samples: int, seed: int
+) -> tuple[dict[str, Statistic], dict[str, list[Array]]]:
+    """The metrics of a system, and their values for random orders, in chunks. quality: see `_quality`"""
+    statistics = system_metrics.measure(groups, text, frequencies)
+    nulls: dict[str, list[Array]] = {name: [] for name in statistics}
     random = np.random.default_rng([seed, 1])
-    for shuffled in shuffled_orders(groups, text, null_samples, random):
-        shuffled_statistics, shuffled_by_tag = shuffled.statistics(frequencies)
-        _collect_values(shuffled_statistics, nulls)
-        _collect_values(shuffled_by_tag, nulls_by_tag)
+    for shuffled in system_metrics.shuffled_orders(groups, null_samples, random):
+        for name, statistic in system_metrics.measure(shuffled, text, frequencies).items():
+            nulls[name].append(statistic.values())
     if SOLVED in quality:
-        statistics = {key: statistic for key, statistic in statistics.items() if key not in OF_WORDS}
+        statistics = {name: statistic for name, statistic in statistics.items() if name not in OF_WORDS}
     else:
         repeated, neighbors = linguistics.repetitions(text.words)
-        statistics["repetition rate"] = ratio_statistic((repeated[None], neighbors))
+        statistics |= ratio_statistics({"repetition rate": (repeated[None], neighbors)})
         repeated_by_chance = linguistics.shuffled_repetitions(text.words, null_samples, random)
         nulls["repetition rate"] = [repeated_by_chance.sum(1) / max(1.0, neighbors.sum())]
-    for key, scores in quality.items():
-        statistics[key] = ratio_statistic((scores[None], np.ones(len(scores))))
-    metrics = {key: estimator.metric(key, statistic, nulls.get(key)) for key, statistic in statistics.items()}
-    metrics_by_tag = {
-        tag: estimator.metric(f"tag {tag}", statistic, nulls_by_tag[tag]) for tag, statistic in by_tag.items()
-    }
-    system = SystemAnalysis(
-        name=name,
-        signature=_signature(trajectories),
-        metrics=metrics,
-        labels={label: metrics[f"label {label}"].value or 0.0 for label in LABELS},
-        positions={"bins": BINS, "share": mean_heat_map(statistics)},
-        jumps=jump_shares(groups),
-        by_tag=metrics_by_tag or None,
-    )
-    return system, sentence_values(statistics)
+    statistics |= ratio_statistics({name: (scores[None], np.ones(len(scores))) for name, scores in quality.items()})
+    return statistics, nulls
 
 
 def _quality(
@@ -168,13 +137,3 @@ def _quality(
         return {}
     pairs = zip(trajectories, references, strict=True)
     return {"sentence bleu": np.array([sentence_bleu(trajectory.text, reference) for trajectory, reference in pairs])}
-
-
-def _collect_values(statistics: dict[str, Statistic], values: dict[str, list[Array]]) -> None:
-    for key, statistic in statistics.items():
-        values.setdefault(key, []).append(statistic.values())
-
-
-def _signature(trajectories: Sequence[Trajectory]) -> str:
-    """The decoding settings; several signatures if the trajectories have different ones."""
-    return " + ".join(sorted({trajectory.signature for trajectory in trajectories if trajectory.signature}))

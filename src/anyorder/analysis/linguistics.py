@@ -23,9 +23,8 @@ FUNCTION = frozenset({"ADP", "AUX", "CCONJ", "DET", "PART", "PRON", "SCONJ"})
 """Universal tags of function words."""
 CONTENT = frozenset({"ADJ", "ADV", "INTJ", "NOUN", "NUM", "PROPN", "VERB"})
 """Universal tags of content words. Punctuation and symbols are neither."""
-
-
-# Words.
+TAG = "tag "
+"""Before a part of speech, the name of a metric: the relative step of its words."""
 
 
 @cache
@@ -36,11 +35,11 @@ def is_punctuation(token: str) -> bool:
 
 @dataclass(frozen=True)
 class Annotation:
-    """What a parser found in one sentence."""
+    """What is known of one sentence."""
 
-    tags: list[str] | None
+    tags: list[str] | None = None
     """The part of speech of each word."""
-    spans: list[Span] | None
+    spans: list[Span] | None = None
     """Constituents, in tokens: of at least two words, and not the whole sentence."""
 
 
@@ -58,7 +57,7 @@ class Text:
         self.word_of = [word_of for _, word_of in joined]
         """By sentence: the index of each token's word."""
         self.ends_in_punctuation = np.array([bool(tokens) and is_punctuation(tokens[-1]) for tokens in sentences], bool)
-        self.annotations = annotations
+        self.annotations = annotations or [Annotation()] * len(sentences)
 
     @cached_property
     def suffixes(self) -> Array:
@@ -76,7 +75,7 @@ class Text:
     @cached_property
     def tags(self) -> Array | None:
         """(tokens,) the tag of each token's word; empty where a sentence has none."""
-        if self.annotations is None or all(annotation.tags is None for annotation in self.annotations):
+        if all(annotation.tags is None for annotation in self.annotations):
             return None
         tags: list[str] = []
         for annotation, word_of in zip(self.annotations, self.word_of, strict=True):
@@ -86,7 +85,7 @@ class Text:
     @cached_property
     def spans(self) -> tuple[Array, Array, Array] | None:
         """(spans,) the first token, the one after the last, and the sentence of every constituent."""
-        if self.annotations is None or all(annotation.spans is None for annotation in self.annotations):
+        if all(annotation.spans is None for annotation in self.annotations):
             return None
         rows = [
             (start + first, start + end, sentence)
@@ -110,22 +109,20 @@ class Ranks:
     relative: Array
 
 
-# Measures.
-
-
-def suffixes_last(text: Text, ranks: Ranks) -> tuple[Ratio, Ratio]:
+def suffixes_last(text: Text, ranks: Ranks) -> dict[str, Ratio]:
     """Suffixes filled later than both neighbors: the share of sentences with such a suffix among those that have any
     (the paper's figure), and the share of such suffixes among all.
 
     A suffix is a token that continues a word: the one before it ends in `@@`. It needs a neighbor on both sides.
     """
-    at, count = text.suffixes, len(text.sentences)
+    at = text.suffixes
     rank = ranks.earlier[:, at]
     late = (rank > ranks.earlier[:, at - 1]) & (rank > ranks.earlier[:, at + 1])
-    return _any_and_all(late, text.owner[at], count)
+    of_sentences, of_suffixes = _any_and_all(late, text.owner[at], len(text.sentences))
+    return {"suffix last share": of_sentences, "suffixes last": of_suffixes}
 
 
-def constituents_at_once(text: Text, ranks: Ranks) -> tuple[Ratio, Ratio] | None:
+def constituents_at_once(text: Text, ranks: Ranks) -> dict[str, Ratio]:
     """Constituents filled in consecutive steps: the share of sentences with such a constituent among those that have
     any, and the share of such constituents among all.
 
@@ -133,11 +130,12 @@ def constituents_at_once(text: Text, ranks: Ranks) -> tuple[Ratio, Ratio] | None
     also counted constituents completed in consecutive steps around an inner one that was filled before.)
     """
     if text.spans is None:
-        return None
+        return {}
     first, end, owner = text.spans
     start_rank = _over_spans(ranks.earlier, first, end, np.minimum)
     end_rank = _over_spans(ranks.until, first, end, np.maximum)
-    return _any_and_all(end_rank - start_rank == end - first, owner, len(text.sentences))
+    of_sentences, of_all = _any_and_all(end_rank - start_rank == end - first, owner, len(text.sentences))
+    return {"constituent sentence share": of_sentences, "constituent share": of_all}
 
 
 def _over_spans(values: Array, first: Array, end: Array, extreme_of: np.ufunc) -> Array:
@@ -165,15 +163,17 @@ def steps_by_tag(text: Text, ranks: Ranks) -> dict[str, Ratio]:
     if text.tags is None:
         return {}
     names, counts = np.unique(text.tags, return_counts=True)
-    has_tag = {str(name): text.tags == name for name in names[np.argsort(-counts, kind="stable")] if name}
-    has_tag["function"] = np.isin(text.tags, sorted(FUNCTION))
-    has_tag["content"] = np.isin(text.tags, sorted(CONTENT))
-    return {name: _relative(text, ranks, np.flatnonzero(tokens)) for name, tokens in has_tag.items()}
-
-
-def _relative(text: Text, ranks: Ranks, at: Array) -> Ratio:
-    owner, count = text.owner[at], len(text.sentences)
-    return sum_by(ranks.relative[:, at], owner, count), np.bincount(owner, minlength=count).astype(np.float64)
+    chosen = {TAG + str(name): text.tags == name for name in names[np.argsort(-counts, kind="stable")] if name}
+    chosen["function word step"] = np.isin(text.tags, sorted(FUNCTION))
+    chosen["content word step"] = np.isin(text.tags, sorted(CONTENT))
+    count = len(text.sentences)
+    ratios: dict[str, Ratio] = {}
+    for metric, tokens in chosen.items():
+        at = np.flatnonzero(tokens)
+        owner = text.owner[at]
+        items = np.bincount(owner, minlength=count).astype(np.float64)
+        ratios[metric] = sum_by(ranks.relative[:, at], owner, count), items
+    return ratios
 
 
 def frequency_moments(text: Text, ranks: Ranks, frequencies: Array) -> Array:
@@ -182,7 +182,7 @@ def frequency_moments(text: Text, ranks: Ranks, frequencies: Array) -> Array:
     Both are centered, which changes no correlation and keeps the sums small.
     """
     count, y = len(text.sentences), ranks.relative - 0.5
-    x = frequencies[None] - (frequencies.mean() if len(frequencies) else 0)
+    x = frequencies[None] - frequencies.mean()
     of_x = [np.broadcast_to(sum_by(value, text.owner, count), (len(y), count)) for value in (np.ones_like(x), x, x * x)]
     of_y = [sum_by(value, text.owner, count) for value in (y, y * y, x * y)]
     return np.stack([of_x[0], of_x[1], of_y[0], of_x[2], of_y[1], of_y[2]], -1)

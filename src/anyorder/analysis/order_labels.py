@@ -10,7 +10,7 @@ from math import comb
 
 import numpy as np
 
-from anyorder.analysis.order_metrics import Array, Orders, RankedOrders, at_edges, kendall, left_to_right, ranked
+from anyorder.analysis.order_metrics import Array, RankedOrders, at_edges
 
 LABELS = ("outer-to-inner", "left-to-right", "right-to-left", "inner-to-outer", "other")
 NULL_SHARE = 0.0125
@@ -19,8 +19,8 @@ LEAST_SIDE_SHARE = 0.25
 """An order that works inwards fills at least this share of its edge positions from each side."""
 
 
-def label(steps: Orders) -> Array:
-    """(...): the index into `LABELS` of an order's shape.
+def labels(orders: RankedOrders, tau_left_to_right: Array) -> Array:
+    """(...): the index into `LABELS` of an order's shape. tau_left_to_right: (...) Kendall's tau with left-to-right
 
     - *outer-to-inner*: it fills more positions at the edges of the masked part than random orders do, at least
       `edge_threshold`, and a quarter of them or more from either side. It need not alternate: the left half, then the
@@ -30,15 +30,11 @@ def label(steps: Orders) -> Array:
       `tau_threshold`. A sentence of ten or more positions with the last one filled first and the rest from left to
       right is left-to-right, and so is the paper's own example that 'runs from left to right mostly'.
 
-    >>> LABELS[int(label([1, 2, 3, 4, 8, 7, 6, 5]))]
+    >>> from anyorder.analysis.order_metrics import kendall, left_to_right, ranked
+    >>> orders = ranked([1, 2, 3, 4, 8, 7, 6, 5])
+    >>> LABELS[int(labels(orders, kendall(orders, left_to_right(8))))]
     'outer-to-inner'
     """
-    orders = ranked(steps)
-    return label_of(orders, kendall(orders, left_to_right(orders.length)))
-
-
-def label_of(orders: RankedOrders, tau_left_to_right: Array) -> Array:
-    """`label`, from Kendall's tau with left-to-right."""
     inward, outward = _excess_at_edges(orders.until), _excess_at_edges(-orders.until)
     is_monotonic = np.abs(tau_left_to_right) >= tau_threshold(orders.length) - 1e-6  # False for NaN
     monotonic = np.where(tau_left_to_right > 0, 1, 2)
@@ -62,10 +58,8 @@ def edge_threshold(step_sizes: tuple[int, ...]) -> int:
     """The number of positions filled at an edge that random orders reach in at most 1.25% of sentences.
 
     Exact: a random order chooses a step's positions from the masked ones, all choices equally likely, whatever happened
-    before. Never above the length, so that an order that fills nothing but edges always counts.
-
-    Args:
-        step_sizes: How many positions each step fills, from the first on.
+    before. Never above the length, so that an order that fills nothing but edges always counts. step_sizes: How many
+    positions each step fills, from the first on.
     """
     length = remaining = sum(step_sizes)
     chances = np.ones(1)

@@ -94,10 +94,8 @@ def by_length(steps: Sequence[Sequence[int]]) -> Iterator[tuple[Array, Array]]:
         yield rows, renumbered.astype(np.int16 if length < 1 << 15 else np.int32)
 
 
-# Prototypes to compare with, as steps.
-
-
 def left_to_right(length: int) -> Array:
+    """The steps of this order, to compare others with."""
     return np.arange(1, length + 1, dtype=np.int32)
 
 
@@ -111,9 +109,6 @@ def outer_in(length: int) -> Array:
     return np.minimum(2 * left + 1, 2 * (length - left)).astype(np.int32)
 
 
-# Correlations.
-
-
 def kendall(steps: Orders, reference: Array) -> Array:
     """(...) Kendall's tau-b with a reference order that fills one position per step: the pairs of positions that both
     orders fill in the same sequence minus those that they do not, divided by the geometric mean of the numbers of pairs
@@ -123,11 +118,16 @@ def kendall(steps: Orders, reference: Array) -> Array:
     0.667
     """
     orders = ranked(steps)
-    pairs = orders.length * (orders.length - 1) / 2
     permutation = np.argsort(reference)
     ascends = np.array_equal(permutation, np.arange(orders.length))
-    discordant = (orders.passed if ascends else passed_over(orders.steps[..., permutation])).sum(-1, dtype=np.int64)
-    return _ratio(pairs - orders.tied - 2 * discordant, np.sqrt(pairs * (pairs - orders.tied)))
+    return _tau(orders.passed if ascends else passed_over(orders.steps[..., permutation]), orders.tied)
+
+
+def _tau(passed: Array, tied: Array) -> Array:
+    """(...) Kendall's tau-b with left-to-right, from what `RankedOrders` says of orders."""
+    pairs = passed.shape[-1] * (passed.shape[-1] - 1) / 2
+    discordant = passed.sum(-1, dtype=np.int64)
+    return _ratio(pairs - tied - 2 * discordant, np.sqrt(pairs * (pairs - tied)))
 
 
 def spearman(steps: Orders, reference: Array) -> Array:
@@ -151,13 +151,9 @@ def _steps(steps: Orders) -> Array:
     return steps.steps if isinstance(steps, RankedOrders) else np.asarray(steps)
 
 
-# Edges and jumps.
-
-
 def at_edge(steps: Orders) -> Array:
     """(..., n): whether the position was the leftmost or the rightmost masked one when it was filled."""
-    from_left, from_right = at_edges(steps)
-    return from_left | from_right
+    return np.logical_or(*at_edges(steps))
 
 
 def at_edges(steps: Orders) -> tuple[Array, Array]:
@@ -184,16 +180,10 @@ def jumps(steps: Orders) -> Array:
     return np.diff(ranked(steps).permutation, axis=-1)
 
 
-def adjacent(steps: Orders) -> Array:
-    """(..., n - 1): whether the next position is a neighbor of the one filled before it."""
-    return np.abs(jumps(steps)) == 1
-
-
-# AR-ness (Gong et al. 2025, DiffuCoder): how close an order is to that of a left-to-right model.
-
-
 def local_arness(steps: Orders, k: int) -> Array:
     """(..., n - k): whether k consecutive moves all went to the right neighbor. The mean is the local AR-ness@k.
+
+    AR-ness (Gong et al. 2025, DiffuCoder) is how close an order is to that of a left-to-right model.
 
     >>> local_arness([1, 2, 3, 5, 4], 2).tolist()
     [True, False, False]
@@ -206,14 +196,12 @@ def local_arness(steps: Orders, k: int) -> Array:
     return all_right
 
 
-def passed_over(steps: Orders) -> Array:
+def passed_over(steps: Sequence[int] | Array) -> Array:
     """(..., n): how many positions to the left of each position were still masked when it was filled.
 
     >>> passed_over([1, 4, 2, 3]).tolist()
     [0, 0, 1, 1]
     """
-    if isinstance(steps, RankedOrders):
-        return steps.passed
     # Positions first: a comparison then runs over the many sentences, not along one short sentence.
     values = np.ascontiguousarray(np.moveaxis(np.asarray(steps), -1, 0))
     passed = np.zeros(values.shape, np.int16 if len(values) < 1 << 15 else np.int32)
@@ -229,10 +217,7 @@ def global_arness(steps: Orders, k: int) -> Array:
     >>> global_arness([1, 4, 2, 3], 1).tolist()
     [True, True, False, False]
     """
-    return passed_over(steps) < k
-
-
-# Whole sentences.
+    return ranked(steps).passed < k
 
 
 def is_left_to_right(steps: Orders) -> Array:
@@ -255,29 +240,17 @@ NEARLY = 0.9
 def is_nearly_left_to_right(steps: Orders, without_last: Array | bool = False) -> Array:
     """(...): whether an order is left-to-right, or has a Kendall's tau with left-to-right above 0.9.
 
-    Args:
-        steps: The orders.
-        without_last: (...) where the last position, such as final punctuation, does not count.
+    without_last: (...) where the last position, such as final punctuation, does not count.
 
     >>> [bool(is_nearly_left_to_right([2, 3, 4, 5, 1], without_last)) for without_last in (False, True)]
     [False, True]
     """
     orders = ranked(steps)
-    rest = _kendall_without_last(orders) > NEARLY
-    whole = kendall(orders, left_to_right(orders.length)) > NEARLY
+    tied_without_last = orders.tied - (orders.until - orders.earlier - 1)[..., -1]
+    rest = _tau(orders.passed[..., :-1], tied_without_last) > NEARLY
+    whole = _tau(orders.passed, orders.tied) > NEARLY
     rest |= is_left_to_right(orders.steps[..., :-1])
     return np.where(without_last, rest, whole | is_left_to_right(orders))
-
-
-def _kendall_without_last(orders: RankedOrders) -> Array:
-    """(...): Kendall's tau-b with left-to-right of all positions but the last."""
-    pairs = (orders.length - 1) * (orders.length - 2) / 2
-    tied = orders.tied - (orders.until - orders.earlier - 1)[..., -1]
-    discordant = orders.passed[..., :-1].sum(-1, dtype=np.int64)
-    return _ratio(pairs - tied - 2 * discordant, np.sqrt(pairs * (pairs - tied)))
-
-
-# Many sentences.
 
 
 def heat_map(steps: Orders, bins: int = 20) -> Array:
@@ -338,11 +311,8 @@ def diversity(sums: Array, total: Array, squares: Array) -> Array:
     """(...): how much the orders of a test set differ, 1 minus the mean Kendall's tau-b of all pairs of sentences.
 
     0 if all have the same shape, 1 for random orders, more if many are opposites. A sentence is not paired with itself.
-
-    Args:
-        sums: The sum of the vectors of `profile_signs`, weighted by how often each sentence was sampled.
-        total: The sum of the weights.
-        squares: The sum of their squares.
+    Takes the sum of the vectors of `profile_signs`, weighted by how often each sentence was sampled, and the sums of
+    the weights and of their squares.
     """
     squared_norm = np.einsum("...i,...i", sums, sums).astype(np.float64)
     return 1 - _ratio(squared_norm - squares, np.asarray(total**2 - squares))

@@ -38,13 +38,10 @@ def looks_english(words: Iterable[Sequence[str]]) -> bool:
     return common >= 0.08 * max(1, counts.total())
 
 
-def choose_parser(tagger: str, sentences: Sequence[Sequence[str]]) -> tuple[Parser | None, list[str]]:
-    """The parser of that name: `none`, a spaCy model, one with a benepar model for constituents
-    (`en_core_web_md+benepar_en3`), `stanza:LANGUAGE`, or `auto`, which is spaCy's small English model if it is
-    installed and the sentences look English.
-
-    Also returns notes for the user where `auto` found no parser.
-    """
+def choose_parser(tagger: str | Parser, sentences: Sequence[Sequence[str]]) -> tuple[Parser | None, list[str]]:
+    """The parser of that name (see `analyze`), and notes for the user where `auto` found none."""
+    if callable(tagger):
+        return tagger, []
     if tagger == "none":
         return None, []
     if tagger.startswith("stanza:"):
@@ -75,10 +72,14 @@ def _cached(parse: Callable[[list[tuple[str, ...]]], Iterable[Parsed]]) -> Parse
         new = [words for words in dict.fromkeys(tuple(words) for words, _ in joined) if words and words not in known]
         known.update(zip(new, parse(new) if new else (), strict=True))
         annotated = []
-        for sentence, word_of in joined:
-            tags, spans = known.get(tuple(sentence), ([], []))
-            token_spans = None if spans is None else spans_of_words(spans, word_of, len(sentence))
-            annotated.append(Annotation(tags, token_spans))
+        for words, word_of in joined:
+            tags, spans = known.get(tuple(words), ([], []))
+            if spans is not None:
+                first_token = np.searchsorted(word_of, np.arange(len(words) + 1)).tolist()
+                spans = [
+                    (first_token[start], first_token[end]) for start, end in spans if 2 <= end - start < len(words)
+                ]
+            annotated.append(Annotation(tags, spans))
         return annotated
 
     return annotations
@@ -166,18 +167,6 @@ def _tree_spans(tree: Any, start: int) -> tuple[int, set[Span]]:
     return end, spans | {(start, end)}
 
 
-def spans_of_words(spans: Iterable[Span], word_of: Sequence[int], words: int) -> list[Span]:
-    """Spans of words as spans of tokens; only those of at least two words that are not the whole sentence.
-
-    Args:
-        spans: Spans of words.
-        word_of: The index of each token's word.
-        words: The number of words.
-    """
-    first_token = np.searchsorted(word_of, np.arange(words + 1))
-    return [(int(first_token[start]), int(first_token[end])) for start, end in spans if 2 <= end - start < words]
-
-
 Trees = Mapping[str, frozenset[Span]]
 """From a sentence without spaces to its constituents, as spans of characters, each of at least two leaves."""
 
@@ -247,11 +236,9 @@ def spans_of_tree(tokens: Sequence[str], trees: Trees) -> list[Span] | None:
     return sorted((start, end) for start, end in token_spans if end - start >= 2)
 
 
-def annotate(sentences: Sequence[Sequence[str]], parser: Parser | None, trees: Trees | None) -> list[Annotation] | None:
+def annotate(sentences: Sequence[Sequence[str]], parser: Parser | None, trees: Trees | None) -> list[Annotation]:
     """Annotations from the parser and the trees; trees replace the parser's constituents."""
-    if parser is None and trees is None:
-        return None
-    annotations = parser(sentences) if parser else [Annotation(None, None)] * len(sentences)
+    annotations = parser(sentences) if parser else [Annotation()] * len(sentences)
     if trees is None:
         return annotations
     return [

@@ -66,8 +66,8 @@ class Analysis:
     def as_json(self) -> dict[str, Any]:
         """Format 1, in which the metrics are called `figures`."""
         record = {"format": 1, **asdict(self)}
-        for system in record["systems"]:
-            items = [("figures" if key == "metrics" else key, value) for key, value in system.items()]
-            system.clear()
-            system.update(items)
+        record["systems"] = [
+            {("figures" if key == "metrics" else key): value for key, value in system.items()}
+            for system in record["systems"]
+        ]
         return record

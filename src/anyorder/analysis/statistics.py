@@ -5,7 +5,7 @@ every system). The same samples give the interval of the difference from the fir
 comparing two intervals. The null interval comes from test sets with shuffled orders.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,10 +50,12 @@ Ratio = tuple[Array, Array]
 """(K, sentences) numerators and (sentences,) denominators, zero where a sentence has no such number."""
 
 
-def ratio_statistic(ratio: Ratio) -> Statistic:
-    """The sum of the numerators divided by the sum of the denominators."""
-    numerators, denominators = ratio
-    return Statistic(np.stack(np.broadcast_arrays(denominators, numerators), -1), divide_columns)
+def ratio_statistics(ratios: Mapping[str, Ratio]) -> dict[str, Statistic]:
+    """The sum of the numerators divided by the sum of the denominators, for each name."""
+    return {
+        name: Statistic(np.stack(np.broadcast_arrays(denominators, numerators), -1), divide_columns)
+        for name, (numerators, denominators) in ratios.items()
+    }
 
 
 def divide_columns(sums: Array, squares: Array) -> Array:
@@ -62,34 +64,40 @@ def divide_columns(sums: Array, squares: Array) -> Array:
 
 
 class MetricEstimator:
-    """Estimates metrics: those of the first system, then those of the others, compared with the first."""
+    """Estimates the metrics of systems, and compares them with those of the first one."""
 
     def __init__(self, sentences: int, samples: int, seed: int):
         random = np.random.default_rng(seed)
         drawn = random.multinomial(sentences, np.full(sentences, 1 / sentences), samples)
         self._weights = drawn.astype(np.float32)
         """(samples, sentences)"""
-        self._first: dict[str, tuple[float, Array]] = {}
+        self._first: dict[str, tuple[float, Array]] | None = None
         """Value and resampled values of the first system, by metric."""
-        self.first_is_done = False
 
-    def metric(self, name: str, statistic: Statistic, null: Sequence[Array] | None) -> Metric:
-        """null: values of test sets with shuffled orders, in chunks; None if there are none."""
-        resampled = statistic.resampled(self._weights)
-        value = float(statistic.values()[0])
+    def metrics(self, statistics: Mapping[str, Statistic], nulls: Mapping[str, Sequence[Array]]) -> dict[str, Metric]:
+        """The metrics of one system. nulls: Values of test sets with shuffled orders, in chunks, if any."""
+        estimates = {name: self._estimate(statistic) for name, statistic in statistics.items()}
+        metrics = {}
+        for name, (value, resampled) in estimates.items():
+            null = np.concatenate(nulls.get(name, [np.full(1, np.nan)]))
+            difference: tuple[float | None, ...] = (None, None, None)
+            if self._first is not None and name in self._first:
+                first_value, first_resampled = self._first[name]
+                difference = _round(value - first_value), *_interval(resampled - first_resampled)
+            metrics[name] = Metric(
+                _round(value), *_interval(resampled), _round(float(np.mean(null))), *_interval(null),
+                statistics[name].count, *difference,
+            )  # fmt: skip
+        if self._first is None:
+            self._first = estimates
+        return metrics
+
+    def _estimate(self, statistic: Statistic) -> tuple[float, Array]:
+        """The value, and (samples,) its resampled values."""
+        value, resampled = float(statistic.values()[0]), statistic.resampled(self._weights)
         if statistic.centered:
             resampled = resampled - resampled.mean() + value
-        null_values = np.full(1, np.nan) if null is None else np.concatenate(null)
-        difference: tuple[float | None, ...] = (None, None, None)
-        if not self.first_is_done:
-            self._first[name] = value, resampled
-        elif name in self._first:
-            first_value, first_resampled = self._first[name]
-            difference = _round(value - first_value), *_interval(resampled - first_resampled)
-        return Metric(
-            _round(value), *_interval(resampled), _round(float(np.mean(null_values))), *_interval(null_values),
-            statistic.count, *difference,
-        )  # fmt: skip
+        return value, resampled
 
 
 def _interval(values: Array) -> tuple[float | None, float | None]:

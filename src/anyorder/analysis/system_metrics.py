@@ -6,9 +6,9 @@ import numpy as np
 
 from anyorder.analysis import linguistics, order_metrics
 from anyorder.analysis.linguistics import Ranks, Text
-from anyorder.analysis.order_labels import LABELS, label_of
+from anyorder.analysis.order_labels import LABELS, labels
 from anyorder.analysis.order_metrics import Array, RankedOrders
-from anyorder.analysis.statistics import Ratio, Statistic, divide_columns, ratio_statistic
+from anyorder.analysis.statistics import Ratio, Statistic, divide_columns, ratio_statistics
 
 BINS = 20
 """Rows and columns of the heat map."""
@@ -30,80 +30,51 @@ TOKENS_AT_ONCE = 400_000
 """Shuffled orders are measured together, up to about this many tokens."""
 
 Groups = Sequence[tuple[Array, Array]]
-"""Sentences of one length together: (m,) their indices and (m, n) their steps; (K, m, n) for K orders of each."""
+"""Sentences of one length together: (m,) their indices, and (K, m, n) the steps of K orders of each."""
 
 
-class SystemOrders:
-    """K orders of every sentence of a system.
-
-    Args:
-        groups: Sentences of one length together: (m,) their indices and (K, m, n) their steps.
-        text: What the system wrote.
-    """
-
-    def __init__(self, groups: Groups, text: Text):
-        self.groups = groups
-        self.text = text
-        self.number = len(groups[0][1])
-
-    def statistics(self, frequencies: Array) -> tuple[dict[str, Statistic], dict[str, Statistic]]:
-        """Metrics, and relative steps by part of speech. `frequencies`: see `Text.frequencies`."""
-        text, count = self.text, len(self.text.sentences)
-        size = self.number, count
-        ratios: dict[str, Ratio] = {}
-        heat = np.zeros((*size, 1 + BINS**2), np.float32)
-        signs = np.zeros((*size, 1 + BINS * (BINS - 1) // 2), np.float32)
-        earlier = np.zeros((self.number, len(text.owner)), np.int32)
-        until = np.zeros_like(earlier)
-        for rows, steps in self.groups:
-            orders = order_metrics.ranked(steps)
-            for name, (numerators, denominators) in _sentence_ratios(orders, text.ends_in_punctuation[rows]).items():
-                if name not in ratios:
-                    ratios[name] = np.zeros(size), np.zeros(count)
-                ratios[name][0][:, rows] = numerators
-                ratios[name][1][rows] = denominators
-            heat[:, rows, 0] = 1
-            heat[:, rows, 1:] = order_metrics.heat_map(orders, BINS).reshape(*steps.shape[:2], -1)
-            profile = order_metrics.profile_signs(orders, BINS)
-            signs[:, rows, 0] = np.any(profile != 0, axis=-1)
-            signs[:, rows, 1:] = profile
-            token_indices = text.starts[rows][:, None] + np.arange(steps.shape[-1])
-            earlier[:, token_indices], until[:, token_indices] = orders.earlier, orders.until
-        ranks = Ranks(earlier, until, (earlier + until) / (2 * text.lengths[text.owner]))
-        statistics = {name: ratio_statistic(ratio) for name, ratio in ratios.items()}
-        statistics["order entropy"] = Statistic(heat, _entropy, centered=True)
-        statistics["diversity"] = Statistic(signs, _diversity)
-        of_sentences, of_suffixes = linguistics.suffixes_last(text, ranks)
-        statistics["suffix last share"] = ratio_statistic(of_sentences)
-        statistics["suffixes last"] = ratio_statistic(of_suffixes)
-        constituents = linguistics.constituents_at_once(text, ranks)
-        if constituents:
-            statistics["constituent sentence share"], statistics["constituent share"] = map(
-                ratio_statistic, constituents
-            )
-        moments = linguistics.frequency_moments(text, ranks, frequencies)
-        statistics["frequency correlation"] = Statistic(moments, _correlation)
-        by_tag = {name: ratio_statistic(ratio) for name, ratio in linguistics.steps_by_tag(text, ranks).items()}
-        for kind in ("function", "content"):
-            if kind in by_tag:
-                statistics[f"{kind} word step"] = by_tag.pop(kind)
-        return statistics, by_tag
+def measure(groups: Groups, text: Text, frequencies: Array) -> dict[str, Statistic]:
+    """The metrics of K orders of what a system wrote. frequencies: see `Text.frequencies`"""
+    number, count = len(groups[0][1]), len(text.sentences)
+    ratios: dict[str, Ratio] = {}
+    heat = np.zeros((number, count, 1 + BINS**2), np.float32)
+    signs = np.zeros((number, count, 1 + BINS * (BINS - 1) // 2), np.float32)
+    earlier = np.zeros((number, len(text.owner)), np.int32)
+    until = np.zeros_like(earlier)
+    for rows, steps in groups:
+        orders = order_metrics.ranked(steps)
+        for name, (numerators, denominators) in _sentence_ratios(orders, text.ends_in_punctuation[rows]).items():
+            if name not in ratios:
+                ratios[name] = np.zeros((number, count)), np.zeros(count)
+            ratios[name][0][:, rows] = numerators
+            ratios[name][1][rows] = denominators
+        heat[:, rows, 0] = 1
+        heat[:, rows, 1:] = order_metrics.heat_map(orders, BINS).reshape(*steps.shape[:2], -1)
+        profile = order_metrics.profile_signs(orders, BINS)
+        signs[:, rows, 0] = np.any(profile != 0, axis=-1)
+        signs[:, rows, 1:] = profile
+        token_indices = text.starts[rows][:, None] + np.arange(steps.shape[-1])
+        earlier[:, token_indices], until[:, token_indices] = orders.earlier, orders.until
+    ranks = Ranks(earlier, until, (earlier + until) / (2 * text.lengths[text.owner]))
+    return {
+        **ratio_statistics(ratios),
+        "order entropy": Statistic(heat, _entropy, centered=True),
+        "diversity": Statistic(signs, _diversity),
+        **ratio_statistics(linguistics.suffixes_last(text, ranks)),
+        **ratio_statistics(linguistics.constituents_at_once(text, ranks)),
+        "frequency correlation": Statistic(linguistics.frequency_moments(text, ranks, frequencies), _correlation),
+        **ratio_statistics(linguistics.steps_by_tag(text, ranks)),
+    }
 
 
-def actual_orders(groups: Groups, text: Text) -> SystemOrders:
-    """The actual orders."""
-    return SystemOrders([(rows, steps[None]) for rows, steps in groups], text)
-
-
-def shuffled_orders(
-    groups: Groups, text: Text, null_samples: int, random: np.random.Generator
-) -> Iterator[SystemOrders]:
-    """The steps of every sentence shuffled, `null_samples` times in all, in chunks of bounded memory."""
-    at_once = max(1, min(null_samples, TOKENS_AT_ONCE // max(1, len(text.owner))))
-    for first in range(0, null_samples, at_once):
-        number = min(at_once, null_samples - first)
-        tiled = ((rows, np.broadcast_to(steps, (number, *steps.shape))) for rows, steps in groups)
-        yield SystemOrders([(rows, random.permuted(steps, axis=-1)) for rows, steps in tiled], text)
+def shuffled_orders(groups: Groups, number: int, random: np.random.Generator) -> Iterator[Groups]:
+    """The steps of every sentence shuffled, `number` times in all, in chunks of bounded memory."""
+    tokens = sum(steps[0].size for _, steps in groups)
+    at_once = max(1, min(number, TOKENS_AT_ONCE // tokens))
+    for first in range(0, number, at_once):
+        size = min(at_once, number - first)
+        tiled = ((rows, np.broadcast_to(steps, (size, *steps.shape[1:]))) for rows, steps in groups)
+        yield [(rows, random.permuted(steps, axis=-1)) for rows, steps in tiled]
 
 
 def jump_shares(groups: Groups) -> dict[str, float]:
@@ -131,9 +102,8 @@ def sentence_values(statistics: Mapping[str, Statistic]) -> dict[str, list[float
             columns = statistics[name].columns[0]
             values = divide_columns(columns, columns[:, 0])
             values_by_metric[name] = [None if np.isnan(value) else round(value, 4) for value in values.tolist()]
-    labels = np.stack([statistics[f"label {name}"].columns[0, :, 1] for name in LABELS], -1)
-    unlabeled = ~labels.any(-1)
-    values_by_metric["label"] = np.where(unlabeled, len(LABELS) - 1, labels.argmax(-1)).tolist()
+    is_label = np.stack([statistics[f"label {name}"].columns[0, :, 1] for name in LABELS], -1)
+    values_by_metric["label"] = np.where(is_label.any(-1), is_label.argmax(-1), len(LABELS) - 1).tolist()
     return values_by_metric
 
 
@@ -143,36 +113,36 @@ def _sentence_ratios(orders: RankedOrders, ends_in_punctuation: Array) -> dict[s
     Correlations, labels and shares of sentences count every sentence once; metrics of steps count every step once.
     """
     length = orders.length
-    has_order = float(length > 1)
-    tau_left_to_right, tau_outer_in = (
-        order_metrics.kendall(orders, prototype(length))
-        for prototype in (order_metrics.left_to_right, order_metrics.outer_in)
-    )
+    left_to_right, outer_in = order_metrics.left_to_right(length), order_metrics.outer_in(length)
+    tau, rho = order_metrics.kendall(orders, left_to_right), order_metrics.spearman(orders, left_to_right)
     correlations = {
-        "kendall left-to-right": tau_left_to_right,
-        "kendall right-to-left": -tau_left_to_right,
-        "kendall outer-in": tau_outer_in,
-        "spearman left-to-right": order_metrics.spearman(orders, order_metrics.left_to_right(length)),
-        "spearman outer-in": order_metrics.spearman(orders, order_metrics.outer_in(length)),
+        "kendall left-to-right": tau,
+        "kendall right-to-left": -tau,
+        "kendall outer-in": order_metrics.kendall(orders, outer_in),
+        "spearman left-to-right": rho,
+        "spearman outer-in": order_metrics.spearman(orders, outer_in),
+        "spearman right-to-left": -rho,
     }
-    correlations["spearman right-to-left"] = -correlations["spearman left-to-right"]
     ratios: dict[str, tuple[Array, Array | float]] = {
         name: (np.nan_to_num(value), (~np.isnan(value[0])).astype(np.float64)) for name, value in correlations.items()
     }
     ratios["edge share"] = order_metrics.at_edge(orders).sum(-1), length
-    ratios["adjacent share"] = order_metrics.adjacent(orders).sum(-1), length - 1
-    ratios["mean jump"] = np.abs(order_metrics.jumps(orders)).sum(-1), length - 1
+    distances = np.abs(order_metrics.jumps(orders))
+    ratios["adjacent share"] = (distances == 1).sum(-1), length - 1
+    ratios["mean jump"] = distances.sum(-1), length - 1
     for k in ARNESS_LENGTHS:
         ratios[f"local ar-ness@{k}"] = order_metrics.local_arness(orders, k).sum(-1), max(0, length - k)
         ratios[f"global ar-ness@{k}"] = order_metrics.global_arness(orders, k).sum(-1), length
-    ratios["left-to-right share"] = order_metrics.is_left_to_right(orders) * has_order, has_order
-    punctuation_first = order_metrics.is_last_then_left_to_right(orders) * ends_in_punctuation
-    ratios["punctuation first share"] = punctuation_first * has_order, has_order
-    nearly = order_metrics.is_nearly_left_to_right(orders, ends_in_punctuation)
-    ratios["nearly left-to-right share"] = nearly * has_order, has_order
-    labels = label_of(orders, tau_left_to_right)
+    shapes = {
+        "left-to-right share": order_metrics.is_left_to_right(orders),
+        "punctuation first share": order_metrics.is_last_then_left_to_right(orders) * ends_in_punctuation,
+        "nearly left-to-right share": order_metrics.is_nearly_left_to_right(orders, ends_in_punctuation),
+    }
+    has_order = float(length > 1)
+    ratios |= {name: (is_such * has_order, has_order) for name, is_such in shapes.items()}
+    label = labels(orders, tau)
     for index, name in enumerate(LABELS):
-        ratios[f"label {name}"] = labels == index, 1.0
+        ratios[f"label {name}"] = label == index, 1.0
     return ratios
 
 

@@ -1,6 +1,5 @@
-"""The explorer's limits, and the error of a request that gets no result because of them."""
+"""The explorer's limits."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_CHARACTERS = 400
@@ -28,16 +27,3 @@ class Limits:
     """Seconds until a request is given up."""
     batch_tokens: int = 512
     """Target subwords to decode per batch; this bounds the memory."""
-
-
-class RefusedError(Exception):
-    """A request that gets no result: an HTTP status, a one-line message, and headers of the response."""
-
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None):
-        super().__init__(message)
-        self.status, self.message, self.headers = status, message, headers
-
-
-def overloaded(message: str, retry_after: int) -> RefusedError:
-    """The error for a request that may succeed a few seconds later."""
-    return RefusedError(503, message, {"Retry-After": str(retry_after)})

@@ -1,31 +1,15 @@
-"""Turns models, trajectories and steps into the API's responses, and every kind of error into one line of JSON."""
+"""Turns models, trajectories and steps into the API's responses."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
-from starlette.exceptions import HTTPException
+from collections.abc import Sequence
 
 from anyorder.app import schemas
-from anyorder.app.choices import describe_revision, describe_schedule, revision_choices, schedule_choices
-from anyorder.app.limits import RefusedError
-from anyorder.app.security import error_response
 from anyorder.app.served_model import ServedModel, judge
 from anyorder.decoding.config import AUTO
+from anyorder.decoding.revision import REVISIONS
+from anyorder.decoding.schedules import SCHEDULES
 from anyorder.decoding.stepper import StepState
 from anyorder.decoding.trajectory import Trajectory
-from anyorder.errors import InputError
-
-ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
-    400: {"model": schemas.ErrorResponse, "description": "The body is not JSON, or the Host is wrong."},
-    401: {"model": schemas.ErrorResponse, "description": "The server has a token, and the request does not carry it."},
-    413: {"model": schemas.ErrorResponse, "description": "The body is too large."},
-    415: {"model": schemas.ErrorResponse, "description": "The Content-Type is not application/json."},
-    422: {"model": schemas.ErrorResponse, "description": "A field is wrong; the error names it."},
-    503: {"model": schemas.ErrorResponse, "description": "Too many requests are waiting; see Retry-After."},
-}
+from anyorder.registry import summary
 
 
 def model_info(served: ServedModel) -> schemas.ModelInfo:
@@ -37,8 +21,8 @@ def model_info(served: ServedModel) -> schemas.ModelInfo:
         kind=served.kind,
         orders={task: list(orders) for task, orders in served.orders.items()},
         lengths=served.lengths,
-        schedules=schedule_choices(served.kind, served.usual_schedule()),
-        revisions=revision_choices(served.usual_schedule),
+        schedules=_schedule_choices(served.kind, served.usual_schedule()),
+        revisions=_revision_choices(served),
         longest=served.model.max_length,
         grid=grid,
     )
@@ -49,8 +33,8 @@ def check_response(served: ServedModel, schedule: str | int | None, revision: st
     usual = served.usual_schedule() if revision is None else served.usual_schedule(served.revision(revision))
     name = None if schedule is None else served.schedule(schedule)
     return schemas.CheckResponse(
-        schedule=None if name is None else describe_schedule(usual if name == AUTO else name),
-        revision=None if revision is None else describe_revision(revision.strip()),
+        schedule=None if name is None else _describe_schedule(usual if name == AUTO else name),
+        revision=None if revision is None else summary(REVISIONS[revision.partition(":")[0].strip()]),
         usual_schedule=None if revision is None else usual,
     )
 
@@ -64,8 +48,8 @@ def decode_response(
         tokens = dict(zip(run.positions, run.tokens, strict=True))
         canvas = [tokens.get(i, given) for i, given in enumerate(run.canvas or [None] * run.length)]
         verdict = judge(task, query.text, run.text, canvas, query.reference)
-        fields = schemas.Run.model_fields.keys() - schemas.Verdict.model_fields.keys()
-        responses.append(schemas.Run(**verdict.model_dump(), **{name: getattr(run, name) for name in fields}))
+        response = schemas.Run.model_validate(run, from_attributes=True)
+        responses.append(response.model_copy(update=verdict.model_dump()))
     return schemas.DecodeResponse(runs=responses)
 
 
@@ -91,24 +75,62 @@ def step_response(state: StepState, served: ServedModel, query: schemas.StepQuer
     )
 
 
-def add_error_handlers(app: FastAPI) -> None:
-    """Every error becomes one line of JSON."""
+def _schedule_choices(kind: schemas.Kind, default: str) -> list[schemas.ScheduleChoice]:
+    """A short list, the default first. Texts with masks have few of them, so their steps and blocks are smaller."""
+    size, word = (4, "four") if kind == "infill" else (8, "eight")
+    groups = {
+        "Positions per step": {
+            "one": "one position per step",
+            "2": "two positions per step",
+            "4": "four positions per step",
+        },
+        "Number of steps": {
+            "steps:1": "everything at once",
+            f"steps:{size}": f"{word} steps of equal size",
+            f"cosine:{size}": f"{word} steps, small ones first",
+            "dilated": "increasingly fine grids, with the order dilated",
+        },
+        "Where the model is confident": {
+            "threshold:0.7": "all tokens with a probability of 70 % or more",
+            "threshold:0.9": "all tokens with a probability of 90 % or more",
+            "factor:1": "the more tokens at once, the more probable they must be",
+            "entropy-bound:1": "until the entropies add up to 1 nat",
+            "klass": "tokens that are probable and no longer change",
+        },
+        "Block by block": {
+            f"blocks:{size}": f"{word} positions from the left, then the next {word}",
+            f"blocks:{size}+threshold:0.7": "in each block, all tokens with 70 % or more",
+        },
+    }
+    choices = [
+        schemas.ScheduleChoice(name=name, label=label, group=group)
+        for group, names in groups.items()
+        for name, label in names.items()
+    ]
+    if default == choices[0].name:
+        return choices
+    label = "one position per step, in the blocks of the model"
+    first = schemas.ScheduleChoice(name=default, label=label, group=choices[0].group)
+    return [first, *(choice for choice in choices if choice.name != default)]
 
-    def handle(kind: type[Exception], to_refused: Callable[[Any], RefusedError]) -> None:
-        async def respond(request: Request, error: Exception) -> Response:
-            return error_response(to_refused(error))
 
-        app.add_exception_handler(kind, respond)
+def _revision_choices(served: ServedModel) -> list[schemas.RevisionChoice]:
+    """A short list, none first."""
+    labels = {
+        "none": "filled tokens stay",
+        "mask-predict:4": "four passes that rewrite the least probable tokens",
+        "p2:4": "four passes that rewrite what the model now doubts",
+        "gibbs": "rewrite every token once, one at a time",
+    }
+    return [
+        schemas.RevisionChoice(name=name, label=label, usual_schedule=served.usual_schedule(name))
+        for name, label in labels.items()
+    ]
 
-    handle(RefusedError, lambda error: error)
-    handle(InputError, lambda error: RefusedError(422, str(error)))
-    handle(RequestValidationError, _validation_error)
-    handle(HTTPException, lambda error: RefusedError(error.status_code, str(error.detail), error.headers))
 
-
-def _validation_error(error: RequestValidationError) -> RefusedError:
-    first = error.errors()[0]
-    if first["type"] == "json_invalid":
-        return RefusedError(400, f"the body is not JSON: {first['ctx']['error']} (character {first['loc'][-1]})")
-    field = ".".join(str(part) for part in first["loc"] if part != "body")
-    return RefusedError(422, f"{field or 'the body'}: {first['msg']}")
+def _describe_schedule(name: str) -> str:
+    """What a schedule does, in one line. name: one that `make_schedule` takes."""
+    base = name.partition(":")[0].strip()
+    if base not in SCHEDULES:
+        return "One position per step." if base in ("one", "1") else f"{base} positions per step."
+    return summary(SCHEDULES[base])

@@ -129,8 +129,6 @@ class ModelList(BaseModel):
 
 
 class Write(BaseModel):
-    model_config = ConfigDict(from_attributes=True)
-
     position: int = Field(description="From 0.")
     step: int = Field(description="From 1.")
     token: str

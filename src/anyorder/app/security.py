@@ -12,21 +12,17 @@ import logging
 import re
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders, QueryParams
-from starlette.requests import HTTPConnection
-from starlette.responses import JSONResponse, Response
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from anyorder.app.limits import Limits, RefusedError
+from anyorder.app.limits import Limits
 from anyorder.errors import InputError
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 MAX_MESSAGE = 500
 """Maximum characters of an error message; it may repeat what the client sent."""
@@ -53,14 +49,15 @@ class RequestGuard:
     foreign name that resolves to this machine (DNS rebinding) is not among the server's names.
     """
 
-    def __init__(self, app: App, host: str, limits: Limits, token: "AccessToken | None" = None):
+    def __init__(self, app: ASGIApp, host: str, limits: Limits, token: "AccessToken | None" = None):
         """host: The address that the server is bound to."""
         self._app, self._names, self._limits, self._token = app, server_names(host), limits, token
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        request = Request(scope, receive)
         response_started = False
 
         async def send_with_headers(message: Message) -> None:
@@ -71,115 +68,96 @@ class RequestGuard:
                 headers.update(SECURITY_HEADERS)
                 for name, value in DEFAULT_HEADERS.items():
                     headers.setdefault(name, value)
-                if self._token and self._token.is_in_address(scope):
-                    headers.append("Set-Cookie", self._token.cookie(scope))
+                if self._token and self._token.is_in_address(request):
+                    headers.append("Set-Cookie", self._token.cookie(request))
             await send(message)
 
         try:
-            headers = Headers(scope=scope)
-            self._check_host(headers)
-            self._check_token(scope)
-            body = await self._read_body(headers, receive)
-            if scope["method"] == "POST":
-                _check_content_type(headers)
+            self._check_head(request)
+            body = await self._read_body(request)
+            content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if request.method == "POST" and content_type != "application/json":
+                raise HTTPException(415, "expected a body of Content-Type application/json")
             await self._app(scope, _replay(body, receive), send_with_headers)
-        except RefusedError as refused:
-            await error_response(refused)(scope, receive, send_with_headers)
+        except HTTPException as refused:
+            response = error_response(refused.status_code, refused.detail, refused.headers)
+            await response(scope, receive, send_with_headers)
         except Exception:
             logging.getLogger("uvicorn.error").exception("%s %s", scope["method"], scope["path"])
             if response_started:
                 raise
-            error = RefusedError(500, "internal server error; the server's log has the details")
-            await error_response(error)(scope, receive, send_with_headers)
+            response = error_response(500, "internal server error; the server's log has the details")
+            await response(scope, receive, send_with_headers)
 
-    def _check_host(self, headers: Headers) -> None:
-        given = headers.getlist("host")
-        if len(given) != 1 or not is_own_name(given[0], self._names):
-            raise RefusedError(400, "this server does not answer to that name (Host header)")
-
-    def _check_token(self, scope: Message) -> None:
-        if self._token and not self._token.is_given(scope):
+    def _check_head(self, request: Request) -> None:
+        hosts = request.headers.getlist("host")
+        if len(hosts) != 1 or not is_own_name(hosts[0], self._names):
+            raise HTTPException(400, "this server does not answer to that name (Host header)")
+        if self._token and not self._token.is_given(request):
             message = "this explorer needs its token: open the link that it printed when it started"
-            raise RefusedError(401, message, {"WWW-Authenticate": "Bearer"})
+            raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
 
-    async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
+    async def _read_body(self, request: Request) -> bytes:
         """The whole body, which the limit keeps small."""
-        limit, drained = self._limits.body_bytes, self._limits.drained_bytes
-        close = {"Connection": "close"}  # the rest of the body is not read
-        announced = headers.get("content-length", "")
+        limits, close = self._limits, {"Connection": "close"}  # the rest of a refused body is not read
+        announced = request.headers.get("content-length", "")
         size = int(announced[:18]) if announced.isdecimal() else 0
-        if size > drained:
-            raise _too_large(limit, close)
-        body, size, more = bytearray(), 0, True
-        try:
-            async with asyncio.timeout(self._limits.body_timeout):
-                while more and size <= drained:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise RefusedError(400, "the body ended early")
-                    part = message.get("body", b"")
-                    size += len(part)
-                    if size <= limit:
-                        body += part
-                    more = message.get("more_body", False)
-        except TimeoutError:
-            seconds = self._limits.body_timeout
-            raise RefusedError(408, f"the body did not arrive within {seconds:g} seconds", close) from None
-        if size > limit:
-            raise _too_large(limit, close)
+        body = bytearray()
+        if size <= limits.drained_bytes:
+            size = 0
+            try:
+                async with asyncio.timeout(limits.body_timeout):
+                    async for part in request.stream():
+                        size += len(part)
+                        if size <= limits.body_bytes:
+                            body += part
+                        elif size > limits.drained_bytes:
+                            break
+            except ClientDisconnect:
+                raise HTTPException(400, "the body ended early") from None
+            except TimeoutError:
+                message = f"the body did not arrive within {limits.body_timeout:g} seconds"
+                raise HTTPException(408, message, close) from None
+        if size > limits.body_bytes:
+            message = f"the request is too large: its body may have {limits.body_bytes} bytes"
+            raise HTTPException(413, message, close)
         return bytes(body)
-
-
-def _too_large(limit: int, headers: dict[str, str]) -> RefusedError:
-    return RefusedError(413, f"the request is too large: its body may have {limit} bytes", headers)
-
-
-def _check_content_type(headers: Headers) -> None:
-    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise RefusedError(415, "expected a body of Content-Type application/json")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
     """A `receive` that delivers the body in one message and then passes on what the client sends."""
-    delivered = False
+    delivered = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def next_message() -> Message:
-        nonlocal delivered
-        if delivered:
-            return await receive()
-        delivered = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return next(delivered, None) or await receive()
 
     return next_message
 
 
-def error_response(error: RefusedError) -> Response:
+def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """The error as one line of JSON."""
-    line = " ".join(error.message.encode("utf-8", "replace").decode().split())
+    line = " ".join(message.encode("utf-8", "replace").decode().split())
     line = line if len(line) <= MAX_MESSAGE else f"{line[:MAX_MESSAGE]} ..."
-    return JSONResponse({"error": line}, error.status, error.headers)
+    return JSONResponse({"error": line}, status, headers)
 
 
 _HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.ASCII)
 ANY_ADDRESS = "*"
 
 
-def server_names(host: str) -> frozenset[str]:
+def server_names(host: str) -> set[str]:
     """The names to which a server bound to `host` answers; `ANY_ADDRESS` stands for any IP address.
 
     A server bound to all addresses of a machine answers to any IP address, because an address cannot be rebound the way
     a name can.
     """
-    names = {"localhost", "127.0.0.1", "::1"}
-    address = _address(host)
+    names, address = {"localhost", "127.0.0.1", "::1"}, _address(host)
     if address is None:
-        return frozenset(names | {host.lower()})
-    return frozenset(
-        names | ({ANY_ADDRESS, socket.gethostname().lower()} if address.is_unspecified else {str(address)})
-    )
+        return names | {host.lower()}
+    return names | ({ANY_ADDRESS, socket.gethostname().lower()} if address.is_unspecified else {str(address)})
 
 
-def is_own_name(header: str, names: frozenset[str]) -> bool:
+def is_own_name(header: str, names: set[str]) -> bool:
     """Whether a Host header, with or without a port, is one of these names.
 
     Starlette's `TrustedHostMiddleware` cannot tell addresses from names, and does not read IPv6 in older versions.
@@ -225,20 +203,18 @@ class AccessToken:
         """Different for every token: cookies do not tell the ports of a host apart."""
         return f"anyorder_{hashlib.sha256(self.text.encode()).hexdigest()[:8]}"
 
-    def is_in_address(self, scope: MutableMapping[str, Any]) -> bool:
-        return any(self._matches(value) for value in QueryParams(scope["query_string"]).getlist("token"))
+    def is_in_address(self, request: Request) -> bool:
+        return any(map(self._matches, request.query_params.getlist("token")))
 
-    def is_given(self, scope: MutableMapping[str, Any]) -> bool:
-        """Whether a request carries the token."""
-        request = HTTPConnection(scope)
+    def is_given(self, request: Request) -> bool:
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         is_bearer = scheme.lower() == "bearer" and self._matches(bearer.strip())
-        return is_bearer or self._matches(request.cookies.get(self.cookie_name, "")) or self.is_in_address(scope)
+        return is_bearer or self._matches(request.cookies.get(self.cookie_name, "")) or self.is_in_address(request)
 
-    def cookie(self, scope: MutableMapping[str, Any]) -> str:
+    def cookie(self, request: Request) -> str:
         """The Set-Cookie header, after which the address no longer needs the token. Scripts cannot read the cookie, and
         browsers do not send it with requests from other sites."""
-        secure = "; Secure" if scope["scheme"] == "https" else ""
+        secure = "; Secure" if request.scope["scheme"] == "https" else ""
         return f"{self.cookie_name}={self.text}; Path=/; HttpOnly; SameSite=Strict{secure}"
 
     def _matches(self, given: str) -> bool:

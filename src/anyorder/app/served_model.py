@@ -145,7 +145,7 @@ class ServedModel:
         number = query.length if isinstance(query.length, int) else None
         # Only checks the text; the length rule of a translation runs on the model, so not here.
         canvas = decoder.canvas(query.text, number or (1 if self.kind == "translation" else None))
-        check_reference(decoder.task, query.reference)
+        _read_solution(decoder.task, query.reference)  # only checks it
         [example] = decoder.task.examples(self.model, [query.text])
         calls = []
         for name in query.orders:
@@ -156,7 +156,7 @@ class ServedModel:
                 cost = bound.length.count * (len(canvas.source) + 2)
             # The key holds what the task adds to the config, too, such as the blocks of a block-causal model.
             key = self.name, decoder.task.name, str(bound.signature)
-            calls.append(QueuedCall(partial(_decode, decoder, own), example, key, cost))
+            calls.append(QueuedCall(partial(decoder.decode, config=own), example, key, cost))
         return calls
 
     def step_call(self, query: StepQuery) -> QueuedCall[Callable[[], StepState], StepState]:
@@ -164,7 +164,7 @@ class ServedModel:
         decoder = self.decoder(query.task)
         self.length(query.length)
         canvas: Canvas = decoder.canvas(query.text, query.length)
-        check_reference(decoder.task, query.reference)
+        _read_solution(decoder.task, query.reference)  # only checks it
         fills = [Fill(fill.position, fill.token) for fill in query.filled]
         check_fills(self.model, canvas, fills)
         order = None if query.order is None else self.order(query.order, decoder.task)
@@ -176,10 +176,6 @@ class ServedModel:
             raise InputError(f"{self.name}: expected a model that solves puzzles", "model")
         examples = self.puzzle.generate(1, seed)
         return self.puzzle.write(examples.puzzles[0]), self.puzzle.write(examples.solutions[0])
-
-
-def _decode(decoder: Decoder, config: DecodingConfig, examples: Sequence[Any]) -> list[Trajectory]:
-    return list(decoder.decode(examples, config))
 
 
 def single_call(call: Callable[[], Any]) -> QueuedCall[Callable[[], Any], Any]:
@@ -202,15 +198,9 @@ def judge(task: Task, text: str, answer: str, tokens: Sequence[str | None], refe
     return Verdict(bleu=round(sentence_bleu(answer, reference), 2))
 
 
-def check_reference(task: Task, reference: str | None) -> None:
-    """Raise an `InputError` for a reference that no answer can equal."""
-    if isinstance(task, PuzzleTask):
-        _read_solution(task, reference)
-
-
-def _read_solution(task: PuzzleTask, line: str | None) -> np.ndarray | None:
-    """(1, cells) of a solution, if there is one."""
-    if line is None or not line.strip():
+def _read_solution(task: Task, line: str | None) -> np.ndarray | None:
+    """(1, cells) of a puzzle's solution, if there is one; an `InputError` if no answer can equal it."""
+    if not isinstance(task, PuzzleTask) or line is None or not line.strip():
         return None
     try:
         solution = task.read(line)[None]
@@ -222,10 +212,13 @@ def _read_solution(task: PuzzleTask, line: str | None) -> np.ndarray | None:
 
 
 def _bind_orders(decoders: Mapping[str, Decoder]) -> dict[str, dict[str, Order]]:
-    """Orders by task and name. A learned order that works for no task is damaged, and its error says how."""
+    """Orders by task and name, as users write it. A learned order that works for no task is damaged, and its error
+    says how."""
     bound: dict[str, dict[str, Order]] = {task: {} for task in decoders}
     model = next(iter(decoders.values())).model
-    for name in [*_learned_names(model.path), *(name for name in ORDERS if name != LEARNED)]:
+    saved = order_names(model.path) if model.path else []
+    learned = [LEARNED] * (DEFAULT in saved) + [f"{LEARNED}:{name}" for name in saved if name != DEFAULT]
+    for name in [*learned, *(name for name in ORDERS if name != LEARNED)]:
         errors = []
         for task, decoder in decoders.items():
             try:
@@ -235,9 +228,3 @@ def _bind_orders(decoders: Mapping[str, Decoder]) -> dict[str, dict[str, Order]]
         if len(errors) == len(decoders):
             raise errors[0]
     return bound
-
-
-def _learned_names(folder: Path | None) -> list[str]:
-    """The names that users write, the default order first."""
-    names = order_names(folder) if folder else []
-    return [LEARNED] * (DEFAULT in names) + [f"{LEARNED}:{name}" for name in names if name != DEFAULT]

@@ -1,10 +1,12 @@
 """The explorer's server: the page and its JSON API.
 
-Routes only: `served_model` says what may be requested, `batching` runs it, `security` guards it, and `responses`
-turns results and errors into JSON.
+Routes and errors only: `served_model` says what may be requested, `batching` runs it, `security` guards it, and
+`responses` turns what comes of it into JSON.
 """
 
 import asyncio
+import html
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,34 +14,18 @@ from typing import Any, TypeVar
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from starlette.exceptions import HTTPException
 
 from anyorder import __version__
-from anyorder.app.api_docs import api_docs_page
+from anyorder.app import schemas
 from anyorder.app.batching import BatchQueue, QueuedCall
-from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS, Limits, RefusedError
-from anyorder.app.responses import (
-    ERROR_RESPONSES,
-    add_error_handlers,
-    check_response,
-    decode_response,
-    model_info,
-    step_response,
-)
-from anyorder.app.schemas import (
-    CheckQuery,
-    CheckResponse,
-    DecodeQuery,
-    DecodeResponse,
-    ModelList,
-    Puzzle,
-    PuzzleQuery,
-    StepQuery,
-    StepResponse,
-)
-from anyorder.app.security import AccessToken, RequestGuard
+from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS, Limits
+from anyorder.app.responses import check_response, decode_response, model_info, step_response
+from anyorder.app.security import AccessToken, RequestGuard, error_response
 from anyorder.app.served_model import ServedModel, load_models, single_call
-from anyorder.errors import unknown
+from anyorder.errors import InputError, unknown
 from anyorder.web.bundle import page
 
 Result = TypeVar("Result")
@@ -48,6 +34,15 @@ HEAD_BYTES = 16 * 1024
 """Maximum size of the request line and the headers."""
 SPARE_CONNECTIONS = 256
 """Connections beyond the queue until uvicorn refuses further ones. The queue refuses first, with a clearer message."""
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    400: {"model": schemas.ErrorResponse, "description": "The body is not JSON, or the Host is wrong."},
+    401: {"model": schemas.ErrorResponse, "description": "The server has a token, and the request does not carry it."},
+    413: {"model": schemas.ErrorResponse, "description": "The body is too large."},
+    415: {"model": schemas.ErrorResponse, "description": "The Content-Type is not application/json."},
+    422: {"model": schemas.ErrorResponse, "description": "A field is wrong; the error names it."},
+    503: {"model": schemas.ErrorResponse, "description": "Too many requests are waiting; see Retry-After."},
+}
+"""What the description of the API says of errors."""
 
 # FastAPI can report requests, including their texts, to a server that the environment names. This one never does.
 NO_TELEMETRY: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
@@ -60,14 +55,9 @@ def create_app(
     limits: Limits | None = None,
     token: AccessToken | None = None,
 ) -> FastAPI:
-    """The app that serves some models.
+    """The app that serves models: bundled names, folders or hub ids.
 
-    Args:
-        models: Bundled names, folders or hub ids.
-        host: The address that the server is bound to; it answers only to the names of that address.
-        device: The device to run on.
-        limits: The server's limits.
-        token: The token that every request must carry; None serves everyone.
+    It answers only to the names of the address that it is bound to, `host`, and without a token to everyone.
     """
     limits = limits or Limits()
     served_models, queue = load_models(models, device), BatchQueue(limits)
@@ -94,16 +84,16 @@ def create_app(
         telemetry=NO_TELEMETRY,
     )
     app.add_middleware(RequestGuard, host=host, limits=limits, token=token)
-    add_error_handlers(app)
+    _add_error_handlers(app)
 
     @app.get("/api/models")
-    async def list_models() -> ModelList:
+    async def list_models() -> schemas.ModelList:
         """The models, and what may be requested of each."""
         infos = [model_info(served) for served in served_models.values()]
-        return ModelList(models=infos, characters=MAX_CHARACTERS, most_orders=MAX_ORDERS)
+        return schemas.ModelList(models=infos, characters=MAX_CHARACTERS, most_orders=MAX_ORDERS)
 
     @app.post("/api/check", responses=ERROR_RESPONSES)
-    async def check(query: CheckQuery) -> CheckResponse:
+    async def check(query: schemas.CheckQuery) -> schemas.CheckResponse:
         """Whether a schedule or a revision may be requested of a model, and what it does."""
         return check_response(find(query.model), query.schedule, query.revision)
 
@@ -112,7 +102,7 @@ def create_app(
         return await _unless_disconnected(request, queue.run(await asyncio.to_thread(prepare)))
 
     @app.post("/api/decode", responses=ERROR_RESPONSES)
-    async def decode(query: DecodeQuery, request: Request) -> DecodeResponse:
+    async def decode(query: schemas.DecodeQuery, request: Request) -> schemas.DecodeResponse:
         """Translate a sentence, fill the masks of a text, or solve a puzzle in several orders."""
         with queue.admit():
             served = find(query.model)
@@ -120,15 +110,15 @@ def create_app(
             return await asyncio.to_thread(decode_response, runs, served, query)
 
     @app.post("/api/puzzle", responses=ERROR_RESPONSES)
-    async def new_puzzle(query: PuzzleQuery, request: Request) -> Puzzle:
+    async def new_puzzle(query: schemas.PuzzleQuery, request: Request) -> schemas.Puzzle:
         """A new puzzle and its solution."""
         with queue.admit():
             make = partial(find(query.model).new_puzzle, query.seed)
             [(text, solution)] = await run(request, lambda: [single_call(make)])
-            return Puzzle(text=text, reference=solution)
+            return schemas.Puzzle(text=text, reference=solution)
 
     @app.post("/api/step", responses=ERROR_RESPONSES)
-    async def fill_by_hand(query: StepQuery, request: Request) -> StepResponse:
+    async def fill_by_hand(query: schemas.StepQuery, request: Request) -> schemas.StepResponse:
         """Fill positions one after another, with the model's best token or a chosen one, and show what could follow.
 
         Filling the positions that an order chose (schedule one) reproduces what it wrote, so this is also the state at
@@ -141,7 +131,7 @@ def create_app(
 
     @app.get("/api/docs", include_in_schema=False)
     async def api_docs() -> HTMLResponse:
-        return HTMLResponse(api_docs_page(app.openapi()))
+        return HTMLResponse(_api_docs_page(app.openapi()))
 
     @app.get("/", include_in_schema=False)
     def index() -> HTMLResponse:
@@ -154,6 +144,27 @@ def create_app(
         return Response(status_code=204)
 
     return app
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    """Turn every error into one line of JSON."""
+
+    @app.exception_handler(HTTPException)
+    async def of_http(request: Request, error: HTTPException) -> JSONResponse:
+        return error_response(error.status_code, str(error.detail), error.headers)
+
+    @app.exception_handler(InputError)
+    async def of_input(request: Request, error: InputError) -> JSONResponse:
+        return error_response(422, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def of_fields(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            message = f"the body is not JSON: {first['ctx']['error']} (character {first['loc'][-1]})"
+            return error_response(400, message)
+        field = ".".join(str(part) for part in first["loc"] if part != "body")
+        return error_response(422, f"{field or 'the body'}: {first['msg']}")
 
 
 def make_server(app: FastAPI, limits: Limits | None = None) -> uvicorn.Server:
@@ -180,7 +191,7 @@ async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, Resul
     try:
         await asyncio.wait((task, disconnected), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise RefusedError(499, "the client disconnected")
+            raise HTTPException(499, "the client disconnected")
         return task.result()
     finally:
         task.cancel()
@@ -190,3 +201,16 @@ async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, Resul
 async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def _api_docs_page(schema: dict[str, Any]) -> str:
+    """The paths of the API, and the fields of its requests and responses, without scripts."""
+    parts = ['<p>Machine-readable: <a href="openapi.json">openapi.json</a>.</p>']
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            parts.append(f"<h2>{method.upper()} {html.escape(path)}</h2><p>{html.escape(operation['description'])}</p>")
+    for name, component in schema["components"]["schemas"].items():
+        fields = json.dumps(component.get("properties", {}), indent=1)
+        parts.append(f"<h3>{html.escape(name)}</h3><pre>{html.escape(fields)}</pre>")
+    head = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    return f"{head}<title>anyorder API</title><h1>{html.escape(schema['info']['title'])}</h1>{''.join(parts)}"

@@ -26,7 +26,7 @@ def write_html(
     references: Sequence[str] | None = None,
     title: str = "Generation orders",
 ) -> None:
-    """Write a report on the same sentences in several orders, as one file that opens from disk."""
+    """Write what `report_page` returns to a file that opens from disk."""
     with atomic_file(file) as stream:
         stream.write(report_page(systems, analysis, references, title))
 
@@ -37,7 +37,7 @@ def report_page(
     references: Sequence[str] | None = None,
     title: str = "Generation orders",
 ) -> str:
-    """The text of the file that `write_html` writes.
+    """A report on the same sentences in several orders, as the text of one file.
 
     Args:
         systems: The trajectories of each system, by its name; all systems have the same sentences.

@@ -57,6 +57,8 @@ _STYLE = {
 }
 _NO_DATE: dict[str, dict[str, None]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
 """Metadata by format: without a date, the same analysis gives the same file."""
+Systems = Sequence[Mapping[str, Any]]
+"""Those of an analysis, as in its JSON."""
 
 
 def plot_heat_maps(analysis: Analysis | Mapping[str, Any], file: str | Path | None = None) -> Any:
@@ -110,11 +112,7 @@ def plot_all(
     return [Path(folder) / name for name in names]
 
 
-def _plot(
-    draw: Callable[[Sequence[Mapping[str, Any]]], Any],
-    analysis: Analysis | Mapping[str, Any],
-    file: str | Path | None,
-) -> Any:
+def _plot(draw: Callable[[Systems], Any], analysis: Analysis | Mapping[str, Any], file: str | Path | None) -> Any:
     if file is not None:
         _check_format(Path(file).suffix.removeprefix("."))
     with _style():
@@ -127,7 +125,7 @@ def _plot(
     return figure
 
 
-def _systems(analysis: Analysis | Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _systems(analysis: Analysis | Mapping[str, Any]) -> Systems:
     record = analysis.as_json() if isinstance(analysis, Analysis) else analysis
     return [system for system in record.get("systems") or [] if system]
 
@@ -145,7 +143,7 @@ def _save(figure: Any, file: Path) -> None:
     file.write_bytes(drawn.getvalue())
 
 
-def _draw_heat_maps(systems: Sequence[Mapping[str, Any]]) -> Any:
+def _draw_heat_maps(systems: Systems) -> Any:
     """One map per system, all on the same scale."""
     from matplotlib.colors import ListedColormap, PowerNorm
 
@@ -155,7 +153,7 @@ def _draw_heat_maps(systems: Sequence[Mapping[str, Any]]) -> Any:
     largest = max(max(map(max, system["positions"]["share"])) for system in shown)
     # From white to the dark end; the square root keeps both strict and loose orders visible.
     colors = ListedColormap([_toward_white(color_scale(1 - i / 255), 1 - min(1.0, i / 64)) for i in range(256)])
-    figure, grid = _grid(len(shown), columns=3, width=2.1, height=2.15)
+    figure, grid = _grid(len(shown), width=2.1, height=2.15)
     image = None
     for axes, system in zip(grid, shown, strict=True):
         image = axes.imshow(
@@ -170,7 +168,7 @@ def _draw_heat_maps(systems: Sequence[Mapping[str, Any]]) -> Any:
     return figure
 
 
-def _draw_metrics(systems: Sequence[Mapping[str, Any]]) -> Any:
+def _draw_metrics(systems: Systems) -> Any:
     """Dots with 95% intervals; the band and the tick behind them are random orders of the same lengths."""
     by_name = {
         name: [(system["name"], (system.get("figures") or {}).get(name) or {}) for system in systems]
@@ -179,7 +177,7 @@ def _draw_metrics(systems: Sequence[Mapping[str, Any]]) -> Any:
     shown = [name for name in MAIN_METRICS if any(_is_known(metric.get("value")) for _, metric in by_name[name])]
     if not shown:
         return None
-    figure, grid = _grid(len(shown), columns=3, width=2.2, height=0.55 + 0.16 * len(systems))
+    figure, grid = _grid(len(shown), width=2.2, height=0.55 + 0.16 * len(systems))
     for axes, name in zip(grid, shown, strict=True):
         axes.set_title(name)
         axes.set_yticks(range(len(systems)), [system for system, _ in by_name[name]])
@@ -210,12 +208,12 @@ def _draw_metrics(systems: Sequence[Mapping[str, Any]]) -> Any:
     return figure
 
 
-def _draw_jumps(systems: Sequence[Mapping[str, Any]]) -> Any:
+def _draw_jumps(systems: Systems) -> Any:
     """One histogram per system."""
     shown = [system for system in systems if system.get("jumps")]
     if not shown:
         return None
-    figure, grid = _grid(len(shown), columns=3, width=2.1, height=1.4)
+    figure, grid = _grid(len(shown), width=2.1, height=1.4)
     for axes, system in zip(grid, shown, strict=True):
         jumps = sorted((int(jump), share or 0.0) for jump, share in system["jumps"].items())
         edge = max(abs(jump) for jump, _ in jumps) or 1
@@ -258,11 +256,11 @@ def _is_known(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
-def _grid(count: int, columns: int, width: float, height: float) -> tuple[Any, list[Any]]:
+def _grid(count: int, width: float, height: float) -> tuple[Any, list[Any]]:
     """A figure with `count` panels, row by row; sizes in inches."""
     from matplotlib.figure import Figure
 
-    columns = min(columns, count)
+    columns = min(3, count)
     rows = math.ceil(count / columns)
     figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
     return figure, [figure.add_subplot(rows, columns, i + 1) for i in range(count)]

@@ -1,7 +1,7 @@
 """Tables for papers: LaTeX with booktabs, or Markdown. Knows nothing about what the cells mean."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from anyorder.errors import InputError
@@ -19,23 +19,29 @@ def format_tables(tables: Sequence[TableData], file: Path, notes: Sequence[str] 
     return _WRITERS[file.suffix](tables, notes)
 
 
+def _rows(
+    table: TableData, text: Callable[[str], str], heading: Callable[[Column], str], cell: Callable[[Cell], str]
+) -> Iterator[list[str]]:
+    """The headings, then a row for each name, in the writing of a format."""
+    columns = [column for group in table.groups.values() for column in group]
+    yield [text(table.head), *map(heading, columns)]
+    for row, name in enumerate(table.names):
+        yield [text(name), *(cell(column.cells[row]) for column in columns)]
+
+
 def _latex(tables: Sequence[TableData], notes: Sequence[str]) -> str:
     parts = []
     for table in tables:
-        columns = _columns(table)
-        lines = [_latex_line([_latex_text(table.head), *map(_latex_heading, columns)]), "\\midrule"]
-        for row, name in enumerate(table.names):
-            lines.append(_latex_line([_latex_text(name), *(_latex_cell(column.cells[row]) for column in columns)]))
+        rows = list(_rows(table, _latex_text, _latex_heading, _latex_cell))
+        lines = [f"{' & '.join(cells)} \\\\" for cells in rows]
+        lines.insert(1, "\\midrule")
         if table.last_is_random:
             lines.insert(-1, "\\midrule")
         body = "\n".join(["\\toprule", *lines, "\\bottomrule"])
         comments = "".join(f"% {_on_one_line(text)}\n" for text in (table.title, *table.notes))
-        parts.append(f"{comments}\\begin{{tabular}}{{l{'r' * len(columns)}}}\n{body}\n\\end{{tabular}}\n")
+        alignment = "r" * (len(rows[0]) - 1)
+        parts.append(f"{comments}\\begin{{tabular}}{{l{alignment}}}\n{body}\n\\end{{tabular}}\n")
     return "".join(f"% {_on_one_line(note)}\n" for note in notes) + "\n".join(parts)
-
-
-def _latex_line(cells: Iterable[str]) -> str:
-    return f"{' & '.join(cells)} \\\\"
 
 
 def _latex_heading(column: Column) -> str:
@@ -66,22 +72,13 @@ def _latex_text(text: str) -> str:
 def _markdown(tables: Sequence[TableData], notes: Sequence[str]) -> str:
     parts = []
     for table in tables:
-        columns = _columns(table)
-        lines = [
-            _markdown_line(map(_markdown_text, [table.head, *map(_heading, columns)])),
-            _markdown_line(["---", *["---:"] * len(columns)]),
-        ]
-        for row, name in enumerate(table.names):
-            cells = (_markdown_cell(column.cells[row]) for column in columns)
-            lines.append(_markdown_line([_markdown_text(name), *cells]))
+        rows = list(_rows(table, _markdown_text, lambda column: _markdown_text(_heading(column)), _markdown_cell))
+        rows.insert(1, ["---", *["---:"] * (len(rows[0]) - 1)])
+        lines = [f"| {' | '.join(cells)} |" for cells in rows]
         below = [line for note in table.notes for line in (_markdown_text(note), "")]
         parts.append("\n".join([_markdown_text(table.title), "", *lines, "", *below]))
     comments = (re.sub(r"-(?=[->])", "- ", _on_one_line(note)) for note in notes)  # "-->" would end one
     return "\n".join(parts) + "".join(f"\n<!-- {comment} -->\n" for comment in comments)
-
-
-def _markdown_line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _markdown_cell(cell: Cell) -> str:
@@ -95,10 +92,6 @@ def _markdown_text(text: str) -> str:
 
 def _on_one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _columns(table: TableData) -> list[Column]:
-    return [column for group in table.groups.values() for column in group]
 
 
 def _heading(column: Column) -> str:

@@ -18,29 +18,15 @@ _PAGE = files("anyorder.web") / "page"
 def page(title: str, entry: str, data: dict[str, Any] | None = None, live: bool = False) -> str:
     """The HTML page that runs one module of `page/`.
 
-    A content security policy allows this style sheet and this script by their hashes and nothing else.
-
-    Args:
-        title: The title and heading of the page.
-        entry: The module that runs, such as `report.js`.
-        data: What the page shows; it is embedded.
-        live: Whether the page may send requests to its own origin.
+    A content security policy allows this style sheet and this script by their hashes and nothing else; a live page may
+    also send requests to its own origin. data: What the page shows; it is embedded.
     """
-    style = read_page_file("style.css")
-    script = bundle(entry)
-    policy = [
-        "default-src 'none'",
-        f"script-src {csp_hash(script)}",
-        f"style-src {csp_hash(style)}",
-        "img-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ]
-    if live:
-        policy.append("connect-src 'self'")
+    style, script = read_page_file("style.css"), bundle(entry)
+    policy = f"default-src 'none'; script-src {csp_hash(script)}; style-src {csp_hash(style)}; img-src data:; "
+    policy += "base-uri 'none'; form-action 'none'" + ("; connect-src 'self'" if live else "")
     parts = {
         "title": html.escape(title),
-        "policy": "; ".join(policy),
+        "policy": policy,
         "style": style,
         "data": "" if data is None else _embed(data),
         "script": script,
