@@ -152,7 +152,7 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
 
 def test_a_replacement_in_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On file systems that cannot exchange folders."""
-    monkeypatch.setattr("anyorder.files.folders._exchange", lambda a, b: False)
+    monkeypatch.setattr("anyorder.files._exchange", lambda a, b: False)
     for name in ("new", "place"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x").write_text(name)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from anyorder import files
 from anyorder.errors import InputError
-from anyorder.files import atomic_file, lock_folder, locks
+from anyorder.files import atomic_file, lock_folder
 
 
 def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +24,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_folder_that_is_replaced_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is on the folder that is there now, not on the one that was."""
-    folder, lock = tmp_path / "run", locks.lock
+    folder, lock = tmp_path / "run", files._lock
     folder.mkdir()
 
     def replace_first(descriptor: int) -> bool:
@@ -31,7 +32,7 @@ def test_a_folder_that_is_replaced_while_it_is_opened(tmp_path: Path, monkeypatc
         shutil.rmtree(folder)
         return lock(descriptor)
 
-    monkeypatch.setattr(locks, "lock", replace_first)
+    monkeypatch.setattr(files, "_lock", replace_first)
     with lock_folder(folder):
         assert folder.is_dir()
         with pytest.raises(InputError, match="run: another process is working there"), lock_folder(folder):
