@@ -106,7 +106,7 @@ def _print(report: Report, files: Path, screen: progress.Screen) -> None:
     screen.print_text(f"{files}.md, .tex, .json")
 
 
-reproduce.arguments = {"table": {"choices": [*TABLES, ALL], "metavar": "TABLE"}}  # type: ignore[attr-defined]
+reproduce.arguments = {"table": {"metavar": "TABLE"}}  # type: ignore[attr-defined]
 
 
 def split_part(text: str) -> tuple[int, int]:
