@@ -1,7 +1,6 @@
 """`anyorder generate`: prompts in, continued texts out, and the record of how they were generated."""
 
-from anyorder.cli.common import masked_model
-from anyorder.cli.options import DecodingOptions, LineOptions
+from anyorder.cli.common import DecodingOptions, LineOptions, masked_model
 from anyorder.cli.streaming import open_input, run_lines, texts_input
 from anyorder.errors import InputError
 from anyorder.tasks import Generate

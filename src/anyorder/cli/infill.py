@@ -1,7 +1,6 @@
 """`anyorder infill`: texts with masks in, filled texts out, and the record of how they were filled."""
 
-from anyorder.cli.common import masked_model
-from anyorder.cli.options import DecodingOptions, LineOptions
+from anyorder.cli.common import DecodingOptions, LineOptions, masked_model
 from anyorder.cli.streaming import open_input, run_lines
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anyorder import progress
-from anyorder.cli.common import check_apart, open_decoder, print_note
-from anyorder.cli.options import DecodingOptions, LineOptions
+from anyorder.cli.common import DecodingOptions, LineOptions, check_apart, open_decoder, print_note
 from anyorder.data.corpus import OnInvalid, decode_lines, read_lines
 from anyorder.data.line_problems import LineNote, LineReport
 from anyorder.decoder import CHUNK

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from anyorder.cli.options import DecodingOptions, LineOptions
+from anyorder.cli.common import DecodingOptions, LineOptions
 from anyorder.cli.streaming import open_input, run_lines
 from anyorder.decoding.lengths import DEFAULT_LENGTH
 from anyorder.errors import InputError
