@@ -108,12 +108,12 @@ def split_limits(text: str) -> list[int | None]:
 
 
 @contextmanager
-def output_file(file: Path | None) -> Iterator[IO[str] | None]:
-    """A stream into a file that appears if the block succeeds. None without a file, and in all but one process."""
+def output_file(file: Path | None, keep_on: tuple[type[BaseException], ...] = ()) -> Iterator[IO[str] | None]:
+    """See `atomic_file`. None without a file, and in all but one process."""
     if file is None or not is_main_process():
         yield None
         return
-    with atomic_file(file) as stream:
+    with atomic_file(file, keep_on) as stream:
         yield stream
 
 

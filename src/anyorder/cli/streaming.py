@@ -3,18 +3,17 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from anyorder import progress
-from anyorder.cli.common import DecodingOptions, LineOptions, check_apart, open_decoder, print_note
+from anyorder.cli.common import DecodingOptions, LineOptions, check_apart, open_decoder, output_file, print_note
 from anyorder.data.corpus import OnInvalid, decode_lines, read_lines
 from anyorder.data.line_problems import LineNote, LineReport
 from anyorder.decoder import CHUNK
-from anyorder.decoding.trajectory import Trajectory, TrajectoryWriter, trajectory_writer
+from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.report.terminal import trace as trace_lines
 from anyorder.tasks import PuzzleTask, Task
@@ -74,7 +73,8 @@ def run_lines(
     settings, stem = decoding.config(**config), word.removesuffix("e")
     check_apart({"--json": output.json}, [*given.files, reference])
     count, unsolvable, report = 0, 0, LineReport()
-    with _open_output(output.json) as writer:
+    # What was decoded stays if standard output fails: if nobody reads it, or it lacks a character.
+    with output_file(output.json, keep_on=(BrokenPipeError, UnicodeEncodeError)) as file:
         decoder = open_decoder(model, decoding.device, task)
         with progress.bar(f"{stem}ing", unit=f"{decoder.task.unit}s") as bar:
             stream = decoder.stream(
@@ -88,9 +88,8 @@ def run_lines(
             while trajectories := list(islice(stream, CHUNK)):
                 if not progress.is_main_process():
                     continue
-                if writer:
-                    for trajectory in trajectories:
-                        writer.write(trajectory)
+                if file:
+                    file.writelines(f"{trajectory.to_json()}\n" for trajectory in trajectories)
                 for trajectory in trajectories:
                     count += 1
                     _print(trajectory, output.trace)
@@ -102,13 +101,6 @@ def run_lines(
     print_note(verb, report.summary(f"{stem}ed") if count else f"{given.name} is empty: nothing to {word}")
     if unsolvable:
         print_note(verb, f"{'1 puzzle is' if unsolvable == 1 else f'{unsolvable:,} puzzles are'} unsolvable")
-
-
-def _open_output(file: Path | None) -> AbstractContextManager[TrajectoryWriter | None]:
-    """A writer that keeps what was decoded if standard output fails: if nobody reads it, or it lacks a character."""
-    if file is None or not progress.is_main_process():
-        return nullcontext()
-    return trajectory_writer(file, keep_on=(BrokenPipeError, UnicodeEncodeError))
 
 
 def _print(trajectory: Trajectory, trace: bool) -> None:
