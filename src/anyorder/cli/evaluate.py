@@ -108,9 +108,6 @@ def evaluate(
     empty cell. Solutions (--reference) are optional. A line that is not a puzzle is left out, with a note.
 
     Args:
-        system: What to decode, and how.
-        scoring: How to score and to compare.
-        decoding: How to choose tokens.
         trajectories: Files to score, one trajectory per line (plain, .gz, .xz); each file is one system.
         reference: Reference translations; several files give several references per sentence.
         json: Also write the results to this file.

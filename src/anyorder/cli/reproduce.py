@@ -50,7 +50,6 @@ def reproduce(
     Args:
         table: The table to reproduce, or all.
         out: The output folder for all results.
-        options: How to reproduce it.
         model: A bundled model, a folder or a hub id; separate several with commas. Each direction uses the first model
             that translates it.
         data: Prepared stores to learn from, and folders of text files (dev.de, dev.en, test.de, ...) to evaluate on.

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
-Handler = Callable[[int, object], object]
 _received: list[int] = []
 
 
@@ -16,7 +15,7 @@ def received() -> int | None:
 
 
 @contextmanager
-def _handling(handler: Handler, numbers: list[signal.Signals]) -> Iterator[None]:
+def _handling(handler: Callable[[int, object], object], numbers: list[signal.Signals]) -> Iterator[None]:
     """Signals go to this handler. Outside the main thread, nothing changes."""
     previous: dict[signal.Signals, object] = {}
     with suppress(ValueError):  # not the main thread

@@ -16,7 +16,7 @@ from anyorder.decoder import CHUNK
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.report.terminal import trace as trace_lines
-from anyorder.tasks import PuzzleTask, Task
+from anyorder.tasks import PuzzleTask, Task, Translation
 
 _SUFFIXES = (".txt", ".gz", ".xz", ".de", ".en", ".ro", ".zh", ".src", ".tok")
 
@@ -63,12 +63,12 @@ def run_lines(
     decoding: DecodingOptions,
     output: LineOptions,
     reference: Path | None = None,
-    strict: bool = False,
     **config: Any,
 ) -> None:
     """Decode lines, print and write their trajectories, and report on lines that were not used as they are.
 
-    word: what is done to a text, such as `translate`; strict: see `Decoder.stream`; config: more of the config.
+    word: what is done to a text, such as `translate`; config: more of the config. A single text that cannot be filled is
+    an error; one that cannot be translated as it is never is.
     """
     settings, stem = decoding.config(**config), word.removesuffix("e")
     check_apart({"--json": output.json}, [*given.files, reference])
@@ -83,7 +83,7 @@ def run_lines(
                 read_lines(reference, output.on_invalid) if reference else None,
                 on_progress=bar.advance,
                 names={"source": given.name, "reference": str(reference)},
-                strict=output.strict or strict,
+                strict=output.strict or (given.is_single and not isinstance(decoder.task, Translation)),
             )
             while trajectories := list(islice(stream, CHUNK)):
                 if not progress.is_main_process():
