@@ -296,18 +296,18 @@ def verify(folder: Path, *names: str) -> None:
 
     A folder without checksums passes. A missing file is left to its reader.
     """
-    file = folder / CHECKSUMS
-    if not file.exists():
+    if not (folder / CHECKSUMS).exists():
         return
-    sums = read_json(file)
+    sums = read_json(folder / CHECKSUMS)
     for name in names:
-        if not (folder / name).is_file():
+        file = folder / name
+        if not file.is_file():
             continue
         if name not in sums:
-            raise InputError(f"{folder / name}: is not listed in {CHECKSUMS}, so it was not written with the others")
-        if sha256(folder / name) != sums[name]:
+            raise InputError(f"{file}: is not listed in {CHECKSUMS}, so it was not written with the others")
+        if sha256(file) != sums[name]:
             raise InputError(
-                f"{folder / name}: damaged, it does not match {CHECKSUMS} (remove that file if the change was meant)"
+                f"{file}: damaged, it does not match {CHECKSUMS} (remove that file if the change was meant)"
             )
 
 
