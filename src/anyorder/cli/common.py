@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -58,7 +58,7 @@ class SearchOptions(SharedOptions):
 
     def config(self, **more: Any) -> DecodingConfig:
         """The config of these options and more fields."""
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "device"}
+        own = {name: value for name, value in vars(self).items() if name != "device"}
         return DecodingConfig(**own, **more)
 
 
