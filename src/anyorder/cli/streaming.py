@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ class Input:
     lines: Iterator[str]
     name: str
     """What messages call them."""
-    files: list[Path] = field(default_factory=list)
+    file: Path | None = None
     is_single: bool = False
     """Whether it is one text of the command line."""
 
@@ -45,7 +45,7 @@ def open_input(arguments: list[str], on_invalid: OnInvalid) -> Input:
             raise InputError(f"{path}: is a folder, expected a text file or a sentence")
         looks_like_path = " " not in arguments[0] and (os.sep in arguments[0] or path.suffix in _SUFFIXES)
         if looks_like_path or os.path.isfile(path):
-            return Input(read_lines(path, on_invalid), str(path), [path])
+            return Input(read_lines(path, on_invalid), str(path), path)
     return texts_input(arguments)
 
 
@@ -71,7 +71,7 @@ def run_lines(
     is an error; a sentence that cannot be translated as it is never is.
     """
     settings, stem = decoding.config(**config), word.removesuffix("e")
-    check_apart({"--json": output.json}, [*given.files, reference])
+    check_apart({"--json": output.json}, [given.file, reference])
     count, unsolvable, report = 0, 0, LineReport()
     # What was decoded stays if standard output fails: if nobody reads it, or it lacks a character.
     with output_file(output.json, keep_on=(BrokenPipeError, UnicodeEncodeError)) as file:
