@@ -156,8 +156,7 @@ def _run_verb(verb: str, arguments: list[str]) -> None:
 def verb_function(verb: str) -> Callable[..., None]:
     """The function of a verb, whose signature and docstring are its command line."""
     name = verb.replace("-", "_")
-    function: Callable[..., None] = getattr(import_module(f"anyorder.cli.{name}"), name)
-    return function
+    return getattr(import_module(f"anyorder.cli.{name}"), name)
 
 
 def _overview() -> str:
