@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -107,14 +107,11 @@ def split_limits(text: str) -> list[int | None]:
     return limits
 
 
-@contextmanager
-def output_file(file: Path | None, keep_on: tuple[type[BaseException], ...] = ()) -> Iterator[IO[str] | None]:
+def output_file(
+    file: Path | None, keep_on: tuple[type[BaseException], ...] = ()
+) -> AbstractContextManager[IO[str] | None]:
     """See `atomic_file`. None without a file, and in all but one process."""
-    if file is None or not is_main_process():
-        yield None
-        return
-    with atomic_file(file, keep_on) as stream:
-        yield stream
+    return nullcontext() if file is None or not is_main_process() else atomic_file(file, keep_on)
 
 
 def print_note(verb: str, note: str) -> None:
