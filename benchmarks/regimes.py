@@ -34,7 +34,7 @@ from anyorder.evaluation.bleu import bleu_of_sums, multi_bleu
 from anyorder.evaluation.metrics import wilson_interval
 from anyorder.evaluation.significance import SumScore, bootstrap_intervals, compare
 from anyorder.evaluation.test_set import TestSet, read_test_set
-from anyorder.files.output import write_json
+from anyorder.files import write_json
 from anyorder.orders import split_orders
 
 ORDERS = (

@@ -5,7 +5,7 @@ from collections.abc import Container
 from functools import cache
 from typing import Any
 
-from anyorder.cli import TAKES_PLUGINS, VERBS, verb_function
+from anyorder.cli import VERBS, verb_function
 from anyorder.cli.parser import make_parser
 from campaigns.seed_files import VERB_COMMANDS
 
@@ -46,7 +46,7 @@ PATHS = [
 @cache
 def options_of(verb: str) -> dict[str, list[str]]:
     """The options of a verb, as a user writes them, and odd values that are near what each one takes."""
-    parser = make_parser(verb, VERBS[verb], verb_function(verb), plugins=verb in TAKES_PLUGINS)
+    parser = make_parser(verb, verb_function(verb))
     found = {}
     for action in parser._actions:
         kind = str(getattr(action, "_typehint", None) or action.type or "str")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import anyorder
-from anyorder.cli import TAKES_PLUGINS, VERBS, main, verb_function
+from anyorder.cli import VERBS, main, verb_function
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.revision import REVISIONS
@@ -125,8 +125,7 @@ def test_options_in_the_documentation_exist(folder: Path) -> None:
     for page in PAGES:
         for words in commands(page):
             assert words[0] in VERBS, words
-            takes_plugins = words[0] in TAKES_PLUGINS
-            assert parse(words[0], "", verb_function(words[0]), words[1:], takes_plugins) is not None, words
+            assert parse(words[0], verb_function(words[0]), words[1:]) is not None, words
             seen += 1
     assert seen >= 20
 

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from anyorder.cli import TAKES_PLUGINS, VERBS, main, verb_function
+from anyorder.cli import VERBS, main, verb_function
 from anyorder.cli.parser import make_parser
 from anyorder.errors import InputError, check_number
 
@@ -44,7 +44,7 @@ def test_numbers_that_are_no_part_of_a_config() -> None:
     """So that the list below is complete."""
     found = set()
     for verb in VERBS:
-        for action in make_parser(verb, "", verb_function(verb), verb in TAKES_PLUGINS)._actions:
+        for action in make_parser(verb, verb_function(verb))._actions:
             hint = getattr(action, "_typehint", None)
             kinds = set(get_args(hint)) or {hint}
             if kinds & {int, float} and not kinds & {str} and "." not in action.dest:

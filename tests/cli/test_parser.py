@@ -72,7 +72,7 @@ def test_a_base_class_in_the_signature_counts() -> None:
 
 def test_a_config_checks_itself_when_it_is_parsed() -> None:
     with pytest.raises(InputError) as error:
-        parse("verb", "Do something.", verb, ["--run.log-every", "0"])
+        parse("train", verb, ["--run.log-every", "0"])
     assert with_flag(error.value, verb) == "--run.log-every 0: expected a number of at least 1"
 
 
@@ -93,13 +93,13 @@ def test_a_config_checks_itself_when_it_is_parsed() -> None:
     ],
 )
 def test_options_may_have_hyphens_and_switches_need_no_value(arguments: list[str], expected: dict[str, object]) -> None:
-    values = parse("verb", "Do something.", verb, arguments)
+    values = parse("train", verb, arguments)
     assert values | expected == values
 
 
 def test_null_in_a_recipe_is_the_default_of_a_shared_option(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("noise_level: null\nnoisy: true\n")
-    values = parse("verb", "Do something.", verb, ["--config", str(tmp_path / "recipe.yaml")])
+    values = parse("train", verb, ["--config", str(tmp_path / "recipe.yaml")])
     assert values["noise"] == NoiseOptions(0.5, True)
     assert values["noise"].changed() == {"noisy": True}
 
@@ -108,8 +108,8 @@ def test_null_in_a_recipe_is_the_default_of_a_shared_option(tmp_path: Path) -> N
 def test_a_recipe_may_give_one_of_several_values(given: str, expected: list[str], tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(f"data: {given}\n")
     recipe = ["--config", str(tmp_path / "recipe.yaml")]
-    assert parse("verb", "Do something.", verb, recipe)["data"] == expected
-    assert parse("verb", "Do something.", verb, [*recipe, "--data", "three"])["data"] == ["three"]
+    assert parse("train", verb, recipe)["data"] == expected
+    assert parse("train", verb, [*recipe, "--data", "three"])["data"] == ["three"]
 
 
 def test_missing_options_are_named_as_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:

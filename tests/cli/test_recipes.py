@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anyorder.cli import TAKES_PLUGINS, VERBS, main, verb_function
+from anyorder.cli import main, verb_function
 from anyorder.cli.parser import parse
 from anyorder.data.store import Store
 from anyorder.reproduce.order_jobs import SETTINGS
@@ -25,7 +25,7 @@ def read(recipe: Path) -> dict[str, Any]:
     verb, path, out = command.groups()
     assert ROOT / path == recipe
     arguments = ["--config", str(recipe), *(["--out", out] if out else [])]
-    return parse(verb, VERBS[verb], verb_function(verb), arguments, verb in TAKES_PLUGINS)
+    return parse(verb, verb_function(verb), arguments)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{recipe.parent.name}-{recipe.stem}")

@@ -1,15 +1,18 @@
 """Files and folders appear whole or not at all."""
 
 import errno
+import fcntl
 import gzip
 import lzma
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from anyorder import files
 from anyorder.errors import InputError
 from anyorder.files import (
     CHECKSUMS,
@@ -152,7 +155,7 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
 
 def test_a_replacement_in_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On file systems that cannot exchange folders."""
-    monkeypatch.setattr("anyorder.files.folders._exchange", lambda a, b: False)
+    monkeypatch.setattr("anyorder.files._exchange", lambda a, b: False)
     for name in ("new", "place"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x").write_text(name)
@@ -231,3 +234,37 @@ def test_equal_text_gives_equal_bytes(tmp_path: Path) -> None:
 def test_checksum(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     assert sha256(tmp_path / "a").startswith("ba7816bf")
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with lock_folder(tmp_path), lock_folder(tmp_path), atomic_file(tmp_path / "a") as stream:
+        stream.write("b")
+    assert (tmp_path / "a").read_text() == "b"
+
+
+def test_a_folder_that_is_replaced_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is on the folder that is there now, not on the one that was."""
+    folder, lock = tmp_path / "run", files._lock
+    folder.mkdir()
+
+    def replace_first(descriptor: int) -> bool:
+        monkeypatch.undo()
+        shutil.rmtree(folder)
+        return lock(descriptor)
+
+    monkeypatch.setattr(files, "_lock", replace_first)
+    with lock_folder(folder):
+        assert folder.is_dir()
+        with pytest.raises(InputError, match="run: another process is working there"), lock_folder(folder):
+            pass
+    assert list(folder.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be opened"), lock_folder(tmp_path / "file"):
+        pass

@@ -13,7 +13,7 @@ from anyorder.data.store import Store
 from anyorder.data.stores import Stores
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
-from anyorder.files.folders import CHECKSUMS
+from anyorder.files import CHECKSUMS
 from anyorder.models.native.storage import WEIGHTS
 from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import TranslationModel

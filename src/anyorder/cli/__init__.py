@@ -36,8 +36,7 @@ VERBS = {
     "reproduce": "Reproduce a table of the paper: learn, decode and score whatever is missing.",
     "orders": "List the orders, schedules and revisions by name.",
 }
-_WITH_PLUGINS = "puzzles train-task learn-order translate infill generate evaluate analyze explore orders"
-TAKES_PLUGINS = tuple(_WITH_PLUGINS.split())
+TAKES_PLUGINS = [verb for verb in VERBS if verb not in ("prepare", "pretrain", "train", "distill", "reproduce")]
 """The verbs whose options accept names that a user's plugin may register."""
 SHELLS = ("bash", "zsh")
 MAX_LINE = 1000
@@ -93,7 +92,7 @@ def _explain(arguments: list[str], error: BaseException) -> int:
         _print_line(arguments, str(lost))
         _exit_at_once(2)  # the other processes do not answer, so the group cannot be left cleanly
     except InputError as wrong:
-        return _refuse(arguments, str(wrong))
+        line = str(wrong)
     except BrokenPipeError:
         _discard_output()
         return 141
@@ -101,14 +100,19 @@ def _explain(arguments: list[str], error: BaseException) -> int:
         if failed.errno == errno.ENOSPC and failed.filename is None:
             _discard_output()
         reason = failed.strerror or str(failed)
-        return _refuse(arguments, f"{failed.filename}: {reason}" if failed.filename else reason)
+        line = f"{failed.filename}: {reason}" if failed.filename else reason
     except UnicodeEncodeError as text:
         _discard_output()
-        return _refuse(arguments, f"text cannot be written in this locale's encoding, {text.encoding}; {_USE_UTF8}")
+        line = f"text cannot be written in this locale's encoding, {text.encoding}; {_USE_UTF8}"
     except (MemoryError, RuntimeError) as failed:
         if isinstance(failed, RuntimeError) and not re.search(_NO_MEMORY, str(failed)):
             raise
-        return _refuse(arguments, "there is not enough memory for this; use smaller sizes")
+        line = "there is not enough memory for this; use smaller sizes"
+    from anyorder.progress import is_main_process
+
+    if is_main_process():
+        _print_line(arguments, line)
+    return 2
 
 
 _NO_MEMORY = "out of memory|allocate memory|not enough memory"
@@ -139,7 +143,7 @@ def _run_verb(verb: str, arguments: list[str]) -> None:
         from anyorder.cli.parser import parse, positionals, with_flag
         from anyorder.plugins import plugin_error
     try:
-        values = parse(verb, VERBS[verb], function, arguments, plugins=verb in TAKES_PLUGINS)
+        values = parse(verb, function, arguments)
         function(*[values.pop(name) for name in positionals(function)], **values)
     except LostProcessError:
         raise
@@ -152,26 +156,22 @@ def _run_verb(verb: str, arguments: list[str]) -> None:
 def verb_function(verb: str) -> Callable[..., None]:
     """The function of a verb, whose signature and docstring are its command line."""
     name = verb.replace("-", "_")
-    function: Callable[..., None] = getattr(import_module(f"anyorder.cli.{name}"), name)
-    return function
+    return getattr(import_module(f"anyorder.cli.{name}"), name)
 
 
 def _overview() -> str:
-    lines = [
-        "anyorder learns, decodes and analyzes the order in which a masked sequence model generates its tokens.",
-        "",
-        "usage: anyorder VERB [options]       'anyorder VERB --help' lists the options of a verb",
-        "",
-    ]
-    lines += [f"  {verb:12} {summary}" for verb, summary in VERBS.items()]
-    lines += [
-        "",
-        "Try:   anyorder translate --model de-en --direction de-en --order margin --trace 'Guten Morgen, Welt!'",
-        "       anyorder evaluate --model de-en --direction de-en --orders left-to-right,margin --limit 20",
-        "",
-        'Tab completion for this shell:   eval "$(anyorder --print-completion bash)"   (or zsh)',
-    ]
-    return "\n".join(lines)
+    verbs = "\n".join(f"  {verb:12} {summary}" for verb, summary in VERBS.items())
+    return f"""\
+anyorder learns, decodes and analyzes the order in which a masked sequence model generates its tokens.
+
+usage: anyorder VERB [options]       'anyorder VERB --help' lists the options of a verb
+
+{verbs}
+
+Try:   anyorder translate --model de-en --direction de-en --order margin --trace 'Guten Morgen, Welt!'
+       anyorder evaluate --model de-en --direction de-en --orders left-to-right,margin --limit 20
+
+Tab completion for this shell:   eval "$(anyorder --print-completion bash)"   (or zsh)"""
 
 
 def _check_encoding(arguments: list[str]) -> None:
@@ -189,14 +189,6 @@ def _check_encoding(arguments: list[str]) -> None:
 
 
 _USE_UTF8 = "set PYTHONUTF8=1 or LC_ALL=C.UTF-8"
-
-
-def _refuse(arguments: list[str], line: str) -> int:
-    from anyorder.progress import is_main_process
-
-    if is_main_process():
-        _print_line(arguments, line)
-    return 2
 
 
 def _print_line(arguments: list[str], line: str) -> None:

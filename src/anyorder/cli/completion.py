@@ -3,11 +3,14 @@
 A script is generated once, from the parsers of all verbs, and then works without starting Python.
 """
 
-from typing import Any, Literal, get_args, get_origin
+from argparse import SUPPRESS
+from typing import Literal, get_args, get_origin
 
-from anyorder.cli import SHELLS, TAKES_PLUGINS, VERBS, verb_function
+from anyorder.cli import SHELLS, VERBS, verb_function
 from anyorder.cli.parser import make_parser
+from anyorder.cli.reproduce import ALL
 from anyorder.orders import ORDERS
+from anyorder.reproduce.tables import TABLES
 
 
 def completion_script(shell: str) -> str:
@@ -16,9 +19,8 @@ def completion_script(shell: str) -> str:
     values = [
         (f"{verb} {option}", choices) for verb, known in options.items() for option, choices in known.items() if choices
     ]
-    values += [(f"{verb} {verb}", choices) for verb in VERBS if (choices := _first_choices(verb))]
+    values += [("reproduce reproduce", [*TABLES, ALL]), ("--print-completion --print-completion", [*SHELLS])]
     first_words = [*VERBS, "--help", "--version", "--print-completion"]
-    values.append(("--print-completion --print-completion", list(SHELLS)))
     by_value = "\n".join(f'            "{where}") choices="{" ".join(choices)}" ;;' for where, choices in values)
     by_verb = "\n".join(f'            {verb}) choices="{" ".join(known)}" ;;' for verb, known in options.items())
     template = _BASH if shell == "bash" else _ZSH
@@ -29,20 +31,12 @@ def completion_script(shell: str) -> str:
 
 def _options(verb: str) -> dict[str, list[str]]:
     """Each option of a verb and its possible values; no values if it takes anything."""
-    parser = make_parser(verb, VERBS[verb], verb_function(verb), plugins=verb in TAKES_PLUGINS)
-    found: dict[str, list[str]] = {}
-    for action in parser._actions:
-        for option in action.option_strings:
-            if option.startswith("--"):
-                found[option] = _choices(option, getattr(action, "_typehint", None))
-    groups = {option for option in found if any(other.startswith(f"{option}.") for other in found)}
-    return {option: choices for option, choices in found.items() if option not in groups}
-
-
-def _first_choices(verb: str) -> list[str]:
-    """What may directly follow a verb, if that is one of a fixed set."""
-    arguments: dict[str, dict[str, Any]] = getattr(verb_function(verb), "arguments", {})
-    return next((options["choices"] for options in arguments.values() if "choices" in options), [])
+    return {
+        option: _choices(option, getattr(action, "_typehint", None))
+        for action in make_parser(verb, verb_function(verb))._actions
+        for option in action.option_strings
+        if option.startswith("--") and action.help != SUPPRESS  # not a group of options
+    }
 
 
 def _choices(option: str, annotation: object) -> list[str]:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anyorder import progress
-from anyorder.cli.common import check_apart, open_decoder, output_file, print_note, split_limits
-from anyorder.cli.options import SearchOptions
+from anyorder.cli.common import SearchOptions, check_apart, open_decoder, output_file, print_note, split_limits
 from anyorder.cli.parser import SharedOptions
 from anyorder.data.corpus import read_parallel
 from anyorder.data.line_problems import LineReport
@@ -22,7 +21,6 @@ from anyorder.evaluation.evaluate_orders import default_orders, evaluate_orders,
 from anyorder.evaluation.significance import SAMPLES, Test, check_test
 from anyorder.evaluation.systems import puzzle_task
 from anyorder.models.hf.pretrained import is_transformers
-from anyorder.models.native.storage import find
 from anyorder.orders import make_order, split_orders
 from anyorder.report.table_data import evaluation_table
 from anyorder.report.table_export import check_table_file, format_tables
@@ -67,12 +65,6 @@ class SystemOptions(SharedOptions):
     """Stop with an error at the first problematic line: an empty side, text that is too long, control characters, or
     invalid UTF-8. Without it, such lines are counted, and listed in the JSON."""
 
-    def refuse(self, why: str, *names: str) -> None:
-        """Raise an `InputError` if one of these options is given."""
-        for name in names:
-            if name in self.changed():
-                raise InputError(why, name)
-
 
 @dataclass(frozen=True)
 class ScoringOptions(SharedOptions):
@@ -116,9 +108,6 @@ def evaluate(
     empty cell. Solutions (--reference) are optional. A line that is not a puzzle is left out, with a note.
 
     Args:
-        system: What to decode, and how.
-        scoring: How to score and to compare.
-        decoding: How to choose tokens.
         trajectories: Files to score, one trajectory per line (plain, .gz, .xz); each file is one system.
         reference: Reference translations; several files give several references per sentence.
         json: Also write the results to this file.
@@ -236,23 +225,27 @@ def _score_orders(
 
 def _check_options(system: SystemOptions, scoring: ScoringOptions, references: list[Path], fills: bool) -> None:
     """Refuse options that are for other tasks. fills: whether the model fills masks."""
-    if system.text is None:
-        system.refuse("is for --text", "mask_share")
-    if fills:
-        why = "is for translation, not for puzzles" if system.text is None else "does not go together with --text"
-        system.refuse(why, "direction", "length", "length_penalty", "max_length" if system.text is None else "task")
-        if scoring.tokenize is not None:
-            raise InputError(why, "tokenize")
+    given = [*system.changed(), *scoring.changed(), *(["reference"] if references else [])]
+
+    def refuse(why: str, *names: str) -> None:
+        for name in names:
+            if name in given:
+                raise InputError(why, name)
+
+    for_translation = ("direction", "length", "length_penalty")
     if system.text is not None:
-        system.refuse(why, "source")
-        if references:
-            raise InputError(why, "reference")
-    elif fills and references:
+        refuse("does not go together with --text", *for_translation, "task", "tokenize", "source", "reference")
+        return
+    refuse("is for --text", "mask_share")
+    if not fills:
+        if (system.source is None) != (not references):
+            raise InputError("--source and --reference go together")
+        return
+    refuse("is for translation, not for puzzles", *for_translation, "max_length", "tokenize")
+    if references:
         _check_solutions(references)
         if system.source is None:
             raise InputError("--reference needs --source")
-    elif not fills and (system.source is None) != (not references):
-        raise InputError("--source and --reference go together")
 
 
 def _task(system: SystemOptions) -> Task | None:
@@ -273,14 +266,15 @@ def _sample(decoder: Decoder, model: str) -> list[Path]:
     """The test set that comes with a model: sample.de and sample.en, or one for each pair, such as sample.ro-en.ro, or
     sample.puzzles.txt and sample.solutions.txt."""
     if isinstance(decoder.task, PuzzleTask):
-        folder, names, what = decoder.model.path, [("sample.puzzles.txt", "sample.solutions.txt")], "give --source"
+        pairs, missing = [("sample.puzzles.txt", "sample.solutions.txt")], ": give --source"
     else:
         one, other = decoder.model.languages(decoder.task.name)
         stems = ("sample", f"sample.{one}-{other}", f"sample.{other}-{one}")
-        folder, names = find(model), [(f"{stem}.{one}", f"{stem}.{other}") for stem in stems]
-        what = f"for {decoder.task.name}: give --source and --reference"
-    for pair in names if folder else ():
+        pairs = [(f"{stem}.{one}", f"{stem}.{other}") for stem in stems]
+        missing = f" for {decoder.task.name}: give --source and --reference"
+    folder = decoder.model.path
+    for pair in pairs if folder else ():
         files = [folder / name for name in pair]
         if all(file.exists() for file in files):
             return files
-    raise InputError(f"{model} comes without a sample{' ' if what.startswith('for') else ': '}{what}")
+    raise InputError(f"{model} comes without a sample{missing}")

@@ -5,7 +5,6 @@ import socket
 import sys
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,9 +12,6 @@ from anyorder.app.limits import Limits
 from anyorder.device import Device, resolve_device
 from anyorder.errors import InputError, check_number
 from anyorder.models.native.storage import bundled_models
-
-if TYPE_CHECKING:
-    from anyorder.app.security import AccessToken
 
 NEW_TOKEN, NO_TOKEN = "new", "none"
 
@@ -59,7 +55,11 @@ def explore(
         torch.set_num_threads(threads)
     names = [name.strip() for value in model for name in value.split(",") if name.strip()]
     limits = Limits(queue=queue)
-    secret = _access_token(token)
+    secret = None
+    if token is not None and token != NO_TOKEN:
+        from anyorder.app.security import AccessToken
+
+        secret = AccessToken.generate() if token == NEW_TOKEN else AccessToken(token)
     with _listen(host, port) as listener:
         is_local = ip_address(listener.getsockname()[0]).is_loopback
         if not is_local and token is None:
@@ -77,14 +77,6 @@ explore.arguments = {  # type: ignore[attr-defined]
     "model": {"nargs": None, "action": "append"},
     "token": {"nargs": "?", "const": NEW_TOKEN, "metavar": "TEXT"},
 }
-
-
-def _access_token(given: str | None) -> "AccessToken | None":
-    if given is None or given == NO_TOKEN:
-        return None
-    from anyorder.app.security import AccessToken
-
-    return AccessToken.generate() if given == NEW_TOKEN else AccessToken(given)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,7 +1,6 @@
 """`anyorder generate`: prompts in, continued texts out, and the record of how they were generated."""
 
-from anyorder.cli.common import masked_model
-from anyorder.cli.options import DecodingOptions, LineOptions
+from anyorder.cli.common import DecodingOptions, LineOptions, masked_model
 from anyorder.cli.streaming import open_input, run_lines, texts_input
 from anyorder.errors import InputError
 from anyorder.tasks import Generate
@@ -26,13 +25,10 @@ def generate(
     Args:
         input: A file (plain, .gz, .xz), a prompt, or nothing for standard input.
         model: A Transformers masked language model: a folder or a hub id, with or without the prefix hf:.
-        decoding: How to decode.
-        output: What to print and write.
         prompt: The prompt; use this or the input argument.
         length: Number of tokens to generate.
     """
     if prompt is not None and input:
         raise InputError("give --prompt or an input, not both")
     lines = open_input(input, output.on_invalid) if prompt is None else texts_input([prompt])
-    task, is_single = Generate(length), lines.is_single
-    run_lines("generate", "fill", lines, masked_model(model), task, decoding, output, strict=is_single)
+    run_lines("generate", "fill", lines, masked_model(model), Generate(length), decoding, output)

@@ -1,7 +1,6 @@
 """`anyorder infill`: texts with masks in, filled texts out, and the record of how they were filled."""
 
-from anyorder.cli.common import masked_model
-from anyorder.cli.options import DecodingOptions, LineOptions
+from anyorder.cli.common import DecodingOptions, LineOptions, masked_model
 from anyorder.cli.streaming import open_input, run_lines
 
 
@@ -23,8 +22,6 @@ def infill(
     Args:
         input: A file (plain, .gz, .xz), a text with masks, or nothing for standard input.
         model: A Transformers masked language model: a folder or a hub id, with or without the prefix hf:.
-        decoding: How to decode.
-        output: What to print and write.
     """
     lines = open_input(input, output.on_invalid)
-    run_lines("infill", "fill", lines, masked_model(model), None, decoding, output, strict=lines.is_single)
+    run_lines("infill", "fill", lines, masked_model(model), None, decoding, output)

@@ -13,20 +13,14 @@ def orders() -> None:
     from anyorder.decoding.schedules import SCHEDULES
     from anyorder.orders import ORDERS
 
-    order_table = Table("order", "needs", "which position is filled first", box=None, title_justify="left")
+    order_table = Table("order", "needs", "which position is filled first", box=None)
     for name, order in sorted(ORDERS.items()):
         order_table.add_row(escape(name), order.needs, escape(summary(order)))
     schedule_table = Table("schedule", "how many positions a step fills", box=None)
     schedule_table.add_row("one", "One position, as in the paper.")
     schedule_table.add_row("N", "N positions, such as 4.")
-    for name, schedule in sorted(SCHEDULES.items()):
-        schedule_table.add_row(escape(name), escape(summary(schedule)))
     revision_table = Table("revision", "what is masked again after a step", box=None)
-    for name, revision in sorted(REVISIONS.items()):
-        revision_table.add_row(escape(name), escape(summary(revision)))
-    screen = Screen()
-    screen.print(order_table)
-    screen.print()
-    screen.print(schedule_table)
-    screen.print()
-    screen.print(revision_table)
+    for table, registry in ((schedule_table, SCHEDULES), (revision_table, REVISIONS)):
+        for name, entry in sorted(registry.items()):
+            table.add_row(escape(name), escape(summary(entry)))
+    Screen().print(order_table, "", schedule_table, "", revision_table)

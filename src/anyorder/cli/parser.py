@@ -19,6 +19,7 @@ import docstring_parser
 import jsonargparse
 import yaml  # type: ignore[import-untyped]
 
+from anyorder.cli import TAKES_PLUGINS, VERBS
 from anyorder.errors import InputError, unknown
 from anyorder.plugins import load_plugin
 
@@ -37,14 +38,12 @@ class SharedOptions:
         return {name: value for name, value in vars(self).items() if value != getattr(defaults, name)}
 
 
-def parse(
-    verb: str, summary: str, function: Callable[..., None], arguments: list[str], plugins: bool = False
-) -> dict[str, Any]:
+def parse(verb: str, function: Callable[..., None], arguments: list[str]) -> dict[str, Any]:
     """The values for a call of `function`.
 
     Plugins are loaded before any config is created, so that configs may check names against what plugins register.
     """
-    parser = make_parser(verb, summary, function, plugins)
+    parser = make_parser(verb, function)
     parsed = parser.parse_args(_normalize(parser, arguments))
     shared = shared_options(function)
     _check_nulls(parser, parsed, allowed={field.name for kind in shared.values() for field in fields(kind)})
@@ -64,14 +63,13 @@ def parse(
 
 
 @cache
-def make_parser(verb: str, summary: str, function: Callable[..., None], plugins: bool = False) -> "_Parser":
+def make_parser(verb: str, function: Callable[..., None]) -> "_Parser":
     """The parser for a verb.
 
     Parameters before a `/` are positional arguments, and those of type `list[str]` take several values. The function's
-    attribute `arguments` maps names of parameters to more options of `add_argument`; their `choices` are only for tab
-    completion.
+    attribute `arguments` maps names of parameters to more options of `add_argument`.
     """
-    parser = _Parser(prog=f"anyorder {verb}", description=_description(summary, function))
+    parser = _Parser(prog=f"anyorder {verb}", description=_description(verb, function))
     parser.usage = " ".join([f"anyorder {verb} [options]", *(f"[{name}]" for name in positionals(function))])
     parser.add_argument("--config", action=_Recipe, help="a recipe: a YAML file with any of these options")
     arguments, shared = _arguments(function), shared_options(function)
@@ -81,7 +79,7 @@ def make_parser(verb: str, summary: str, function: Callable[..., None], plugins:
     parser.add_function_arguments(function, skip=skip, fail_untyped=True)
     for kind in shared.values():
         parser.add_class_arguments(kind)
-    if plugins:
+    if verb in TAKES_PLUGINS:
         registers = "registers orders, schedules, revisions, rewards or tasks"
         text = f"your own Python file that {registers}; separate several with commas or repeat the option"
         parser.add_argument("--plugin", type=list[str] | str, default=[], help=text)
@@ -125,7 +123,7 @@ def _arguments(function: Callable[..., None]) -> dict[str, dict[str, Any]]:
             options["nargs"] = "+"  # without a type, or jsonargparse would not take a single value from a recipe
         else:
             options["type"] = parameter.annotation
-        options |= {key: value for key, value in special.get(name, {}).items() if key != "choices"}
+        options |= special.get(name, {})
         found[name if is_positional else f"--{name}"] = options
     return found
 
@@ -240,10 +238,10 @@ def _check_nulls(parser: jsonargparse.ArgumentParser, given: jsonargparse.Namesp
             raise InputError(f"{_hyphens(f'--{action.dest}')} null: expected a value")
 
 
-def _description(summary: str, function: Callable[..., None]) -> str:
-    """The summary, and the paragraphs of the docstring between its first line and its arguments."""
+def _description(verb: str, function: Callable[..., None]) -> str:
+    """The verb's summary, and the paragraphs of the docstring between its first line and its arguments."""
     body = (inspect.getdoc(function) or "").partition("\n\n")[2].partition("Args:")[0]
-    return f"{summary} {' '.join(body.split())}".strip()
+    return f"{VERBS[verb]} {' '.join(body.split())}".strip()
 
 
 def _is_switch(action: Any) -> bool:

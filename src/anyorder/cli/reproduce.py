@@ -49,7 +49,6 @@ def reproduce(
     Args:
         table: The table to reproduce, or all.
         out: The output folder for all results.
-        options: How to reproduce it.
         model: A bundled model, a folder or a hub id; separate several with commas. Each direction uses the first model
             that translates it.
         data: Prepared stores to learn from, and folders of text files (dev.de, dev.en, test.de, ...) to evaluate on.
@@ -106,7 +105,7 @@ def _print(report: Report, files: Path, screen: progress.Screen) -> None:
     screen.print_text(f"{files}.md, .tex, .json")
 
 
-reproduce.arguments = {"table": {"choices": [*TABLES, ALL], "metavar": "TABLE"}}  # type: ignore[attr-defined]
+reproduce.arguments = {"table": {"metavar": "TABLE"}}  # type: ignore[attr-defined]
 
 
 def split_part(text: str) -> tuple[int, int]:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
-Handler = Callable[[int, object], object]
 _received: list[int] = []
 
 
@@ -16,8 +15,14 @@ def received() -> int | None:
 
 
 @contextmanager
-def _handling(handler: Handler, numbers: list[signal.Signals]) -> Iterator[None]:
-    """Signals go to this handler. Outside the main thread, nothing changes."""
+def _handling(handler: Callable[[int, object], object], sigterm: bool = True) -> Iterator[None]:
+    """Ctrl-C and SIGTERM go to this handler. Outside the main thread, nothing changes.
+
+    SIGINT is left alone if the program that calls the command ignores it or has its own handler.
+    """
+    numbers = [signal.SIGTERM] if sigterm else []
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _unwind):
+        numbers.insert(0, signal.SIGINT)
     previous: dict[signal.Signals, object] = {}
     with suppress(ValueError):  # not the main thread
         for number in numbers:
@@ -36,18 +41,12 @@ def unwind_on_signals() -> AbstractContextManager[None]:
     started several processes: one that waits for another would not react to it.
     """
     _received.clear()
-    alone = os.environ.get("WORLD_SIZE", "1") == "1"
-    return _handling(_unwind, [*_interrupt(), *([signal.SIGTERM] if alone else [])])
+    return _handling(_unwind, sigterm=os.environ.get("WORLD_SIZE", "1") == "1")
 
 
 def exit_at_once_on_signals() -> AbstractContextManager[None]:
     """For imports: an exception inside a library's import may not survive it."""
-    return _handling(_exit_at_once, [*_interrupt(), signal.SIGTERM])
-
-
-def _interrupt() -> list[signal.Signals]:
-    """SIGINT, unless the program that calls the command ignores it or has its own handler."""
-    return [signal.SIGINT] if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _unwind) else []
+    return _handling(_exit_at_once)
 
 
 def _unwind(number: int, frame: object) -> None:

@@ -3,22 +3,20 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from anyorder import progress
-from anyorder.cli.common import check_apart, open_decoder, print_note
-from anyorder.cli.options import DecodingOptions, LineOptions
+from anyorder.cli.common import DecodingOptions, LineOptions, check_apart, open_decoder, output_file, print_note
 from anyorder.data.corpus import OnInvalid, decode_lines, read_lines
 from anyorder.data.line_problems import LineNote, LineReport
 from anyorder.decoder import CHUNK
-from anyorder.decoding.trajectory import Trajectory, TrajectoryWriter, trajectory_writer
+from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.report.terminal import trace as trace_lines
-from anyorder.tasks import PuzzleTask, Task
+from anyorder.tasks import PuzzleTask, Task, Translation
 
 _SUFFIXES = (".txt", ".gz", ".xz", ".de", ".en", ".ro", ".zh", ".src", ".tok")
 
@@ -30,7 +28,7 @@ class Input:
     lines: Iterator[str]
     name: str
     """What messages call them."""
-    files: list[Path] = field(default_factory=list)
+    file: Path | None = None
     is_single: bool = False
     """Whether it is one text of the command line."""
 
@@ -47,7 +45,7 @@ def open_input(arguments: list[str], on_invalid: OnInvalid) -> Input:
             raise InputError(f"{path}: is a folder, expected a text file or a sentence")
         looks_like_path = " " not in arguments[0] and (os.sep in arguments[0] or path.suffix in _SUFFIXES)
         if looks_like_path or os.path.isfile(path):
-            return Input(read_lines(path, on_invalid), str(path), [path])
+            return Input(read_lines(path, on_invalid), str(path), path)
     return texts_input(arguments)
 
 
@@ -65,17 +63,18 @@ def run_lines(
     decoding: DecodingOptions,
     output: LineOptions,
     reference: Path | None = None,
-    strict: bool = False,
     **config: Any,
 ) -> None:
     """Decode lines, print and write their trajectories, and report on lines that were not used as they are.
 
-    word: what is done to a text, such as `translate`; strict: see `Decoder.stream`; config: more of the config.
+    word: what is done to a text, such as `translate`; config: more of the config. A single text that cannot be filled
+    is an error; a sentence that cannot be translated as it is never is.
     """
     settings, stem = decoding.config(**config), word.removesuffix("e")
-    check_apart({"--json": output.json}, [*given.files, reference])
+    check_apart({"--json": output.json}, [given.file, reference])
     count, unsolvable, report = 0, 0, LineReport()
-    with _open_output(output.json) as writer:
+    # What was decoded stays if standard output fails: if nobody reads it, or it lacks a character.
+    with output_file(output.json, keep_on=(BrokenPipeError, UnicodeEncodeError)) as file:
         decoder = open_decoder(model, decoding.device, task)
         with progress.bar(f"{stem}ing", unit=f"{decoder.task.unit}s") as bar:
             stream = decoder.stream(
@@ -84,14 +83,13 @@ def run_lines(
                 read_lines(reference, output.on_invalid) if reference else None,
                 on_progress=bar.advance,
                 names={"source": given.name, "reference": str(reference)},
-                strict=output.strict or strict,
+                strict=output.strict or (given.is_single and not isinstance(decoder.task, Translation)),
             )
             while trajectories := list(islice(stream, CHUNK)):
                 if not progress.is_main_process():
                     continue
-                if writer:
-                    for trajectory in trajectories:
-                        writer.write(trajectory)
+                if file:
+                    file.writelines(f"{trajectory.to_json()}\n" for trajectory in trajectories)
                 for trajectory in trajectories:
                     count += 1
                     _print(trajectory, output.trace)
@@ -103,13 +101,6 @@ def run_lines(
     print_note(verb, report.summary(f"{stem}ed") if count else f"{given.name} is empty: nothing to {word}")
     if unsolvable:
         print_note(verb, f"{'1 puzzle is' if unsolvable == 1 else f'{unsolvable:,} puzzles are'} unsolvable")
-
-
-def _open_output(file: Path | None) -> AbstractContextManager[TrajectoryWriter | None]:
-    """A writer that keeps what was decoded if standard output fails: if nobody reads it, or it lacks a character."""
-    if file is None or not progress.is_main_process():
-        return nullcontext()
-    return trajectory_writer(file, keep_on=(BrokenPipeError, UnicodeEncodeError))
 
 
 def _print(trajectory: Trajectory, trace: bool) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from anyorder.cli.options import DecodingOptions, LineOptions
+from anyorder.cli.common import DecodingOptions, LineOptions
 from anyorder.cli.streaming import open_input, run_lines
 from anyorder.decoding.lengths import DEFAULT_LENGTH
 from anyorder.errors import InputError
@@ -31,8 +31,6 @@ def translate(
         input: A file (plain, .gz, .xz), a sentence, or nothing for standard input.
         model: A bundled model (de-en), a folder, or a hub id.
         direction: Source and target language, such as de-en.
-        decoding: How to decode.
-        output: What to print and write.
         length: How to choose the target length: predicted, candidates:N (the N most likely, re-ranked), table:N (the N
             most frequent, as in the paper), fixed:N (N subwords), or gold (needs --reference). N lengths take about N
             times as long as one.

@@ -7,11 +7,10 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -184,27 +183,9 @@ def read_trajectories(file: Path) -> Iterator[Trajectory]:
         raise InputError(f"{file}: is empty, expected one trajectory a line")
 
 
-@contextmanager
-def trajectory_writer(file: Path, keep_on: tuple[type[BaseException], ...] = ()) -> Iterator["TrajectoryWriter"]:
-    """A writer to a file that appears only if the block succeeds; see `atomic_file`."""
-    with atomic_file(file, keep_on) as stream:
-        yield TrajectoryWriter(stream)
-
-
-class TrajectoryWriter:
-    """Writes one trajectory per line."""
-
-    def __init__(self, stream: IO[str]):
-        self._stream = stream
-
-    def write(self, trajectory: Trajectory) -> None:
-        self._stream.write(trajectory.to_json() + "\n")
-
-
 def write_trajectories(file: Path, trajectories: Iterable[Trajectory]) -> None:
-    with trajectory_writer(file) as writer:
-        for trajectory in trajectories:
-            writer.write(trajectory)
+    with atomic_file(file) as stream:
+        stream.writelines(f"{trajectory.to_json()}\n" for trajectory in trajectories)
 
 
 def read_systems(files: Sequence[Path]) -> dict[str, list[Trajectory]]:

@@ -158,9 +158,7 @@ class Record:
 def read_tensors(file: Path, expected: dict[str, tuple[int, ...]] | None = None) -> dict[str, "Tensor"]:
     """The tensors of a safetensors file, all numbers finite. Pickled files are never opened.
 
-    Args:
-        file: The file.
-        expected: The name and shape of every tensor it must hold, checked before any is read.
+    expected: the name and shape of every tensor it must hold, checked before any is read.
     """
     from safetensors import SafetensorError, safe_open
 
