@@ -9,11 +9,15 @@ from torch import Tensor
 
 from anyorder.data.packing import ranges, starts_of
 from anyorder.decoding.schedules import Schedule
-from anyorder.decoding.state import DecodeState, comparable
+from anyorder.decoding.state import DecodeState
 from anyorder.device import to_device
-from anyorder.models.base import AllowedTokens, Model
+from anyorder.errors import InputError
+from anyorder.models.base import AllowedTokens, Context, Model
 from anyorder.models.native.attention import QueryPositions
 from anyorder.orders.base import Order, State
+
+HiddenAt = Callable[[Tensor, QueryPositions], Tensor]
+"""The model's hidden states at some positions, as `Context.hidden`."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +45,10 @@ class StepPredictions:
 
 StepCallback = Callable[[StepPredictions], None]
 
-HiddenAt = Callable[[Tensor, QueryPositions], Tensor]
-
 
 @dataclass(frozen=True)
 class StepOutput:
-    """A forward pass at all masked positions."""
+    """A forward pass at masked positions."""
 
     view: State
     masked: Tensor
@@ -55,21 +57,13 @@ class StepOutput:
     """(M, hidden_size)"""
     logits: Tensor | None
     """(M, vocab_size)"""
-    width: int
-    current_logprobs: Tensor | None = None
+    current_logprobs: Tensor | None
     """(B, T) the log-probability of the current token at each position, if requested."""
 
     def logits_at(self, model: Model, positions: Tensor) -> Tensor:
         """(N, vocab_size) the logits at some of the masked positions."""
         index = torch.searchsorted(self.masked, positions)
         return model.logits(self.hidden[index]) if self.logits is None else self.logits[index]
-
-    def event(self, canvases: np.ndarray, positions: Tensor, tokens: Tensor, logprobs: Tensor) -> StepPredictions:
-        assert self.logits is not None
-        return StepPredictions(
-            self.view.step, canvases, self.width, self.masked, self.logits, self.view.allowed,
-            positions, tokens, logprobs,
-        )  # fmt: skip
 
 
 def forward_step(
@@ -78,23 +72,17 @@ def forward_step(
     state: DecodeState,
     order: Order,
     step: int,
+    schedule: Schedule | None = None,
     with_logits: bool = False,
     everywhere: bool = False,
-    leftmost: np.ndarray | None = None,
 ) -> StepOutput:
-    """One forward pass, and what the order may see of it.
+    """One forward pass at the masked positions, and what the order may see of it.
 
-    Args:
-        model: Predicts the tokens.
-        hidden_at: The model's hidden states at some positions.
-        state: The canvases.
-        order: Declares what it needs.
-        step: From 1.
-        with_logits: Whether to compute logits even if the order does not need them.
-        everywhere: Whether to include positions that are already filled.
-        leftmost: (B,) how many masked positions of each canvas to include, from the left; all of them if not given.
+    Positions that the schedule, if given, cannot fill now are left out, unless the order looks at them. `with_logits`
+    asks for logits even if the order needs none; `everywhere` also for what the model says about filled positions.
     """
     masked, remaining = state.masked_positions(), state.remaining
+    leftmost = reach(order, schedule, state) if schedule else None
     if leftmost is not None:
         masked, remaining = masked[to_device(ranges(starts_of(remaining), leftmost), masked.device)], leftmost
     positions, counts = (state.fillable_positions(), state.total) if everywhere else (masked, remaining)
@@ -121,7 +109,7 @@ def forward_step(
         logits=logits,
         opening=opening,
     )
-    return StepOutput(view, masked, hidden, logits, state.width, current)
+    return StepOutput(view, masked, hidden, logits, current)
 
 
 def reach(order: Order, schedule: Schedule, state: DecodeState) -> np.ndarray | None:
@@ -132,5 +120,34 @@ def reach(order: Order, schedule: Schedule, state: DecodeState) -> np.ndarray | 
 
 
 def ranking_scores(order: Order, schedule: Schedule, view: State) -> Tensor:
-    """(B, T) an order's scores where the schedule allows filling, -inf elsewhere."""
-    return schedule.narrow(view, comparable(order.scores_as_declared(view), view.masked, order.identity))
+    """(B, T) an order's scores, finite where the schedule allows filling, -inf elsewhere. NaN ranks last."""
+    scores, masked = order.scores_as_declared(view), view.masked
+    if not isinstance(scores, Tensor) or scores.shape != masked.shape:  # a user's own order may return anything
+        found = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+        raise InputError(f"order '{order.identity}': returned {found}, expected scores of shape {tuple(masked.shape)}")
+    scores = scores if scores.is_floating_point() else scores.double()
+    lowest = torch.finfo(scores.dtype).min
+    return schedule.narrow(view, scores.nan_to_num(nan=lowest, neginf=lowest).masked_fill(~masked, -torch.inf))
+
+
+def predict_first_ranked(
+    model: Model,
+    context: Context,
+    state: DecodeState,
+    order: Order,
+    schedule: Schedule,
+    step: int,
+    counts: np.ndarray,
+    known: HiddenAt | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The `counts[i]` positions of canvas i that rank first, ascending, and the logits there: (N,), (N, vocab_size).
+
+    If the order needs nothing, the model runs at these positions only. known: gives hidden states at all masked
+    positions without a forward pass.
+    """
+    if order.needs == "nothing":
+        positions = state.best_positions(ranking_scores(order, schedule, state.view(step)), counts)
+        return positions, model.logits(context.hidden(state.tokens, state.query(positions, counts)))
+    output = forward_step(model, known or context.hidden, state, order, step, None if known else schedule)
+    positions = state.best_positions(ranking_scores(order, schedule, output.view), counts)
+    return positions, output.logits_at(model, positions)
