@@ -151,7 +151,7 @@ class DecodeState:
         return torch.nonzero_static((self._masked | self.filled).flatten(), size=int(self.total.sum())).squeeze(1)
 
     def query(self, positions: Tensor, counts: np.ndarray) -> QueryPositions:
-        """These positions in the packed tokens; counts: (B,) how many are in each canvas, at least one."""
+        """These positions in the packed tokens. counts: (B,) how many are in each canvas, at least one."""
         one_each = len(positions) == len(counts)
         segments = self._one_each.first(len(counts)) if one_each else Segments.of(counts, self._device)
         return QueryPositions(self._row_of[positions], segments)

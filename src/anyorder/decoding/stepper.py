@@ -7,7 +7,8 @@
     state.tokens, state.next, state.candidates[state.next]
 
 The engine does the work. `GuidedOrder` is an order like any other: it ranks the given positions first, one after
-another. After the last of them, one final step predicts everything that is still masked; its output is the result.
+another, and `ChosenTokens` is a sampler that draws the given tokens. After the last of them, one final step predicts
+everything that is still masked; its output is the result.
 Nothing here depends on text, HTTP or a particular model.
 """
 
@@ -25,6 +26,7 @@ from torch import Tensor
 from anyorder.data.subwords import CONTINUES
 from anyorder.decoding.callbacks import TOP_K, Candidate, top_candidates
 from anyorder.decoding.engine import run_fixed
+from anyorder.decoding.sampling import TokenSampler
 from anyorder.decoding.schedules import Constant
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.errors import InputError, check_number
@@ -99,7 +101,15 @@ def step(
     key = (canvas.task, source, canvas.tokens.tobytes(), _needs(order))
     known = cache.find(key, moves)
     guided = GuidedOrder(moves, order, steps_made=len(known))
-    state = _run(model, canvas, moves, known, guided)
+    with torch.inference_mode():
+        batch = DecodeBatch.of(model, [canvas])
+        state, context = DecodeState(batch, model), model.context(batch.canvases)
+        for number, (move, written) in enumerate(zip(moves, known, strict=False), 1):
+            at, token, logprob = (torch.tensor([value], device=model.device) for value in (move.position, *written))
+            state.fill(at, token, logprob, number)
+        state.remaining = state.remaining - len(known)
+        tokens, last = ChosenTokens(moves=moves), len(moves) + 1
+        run_fixed(model, state, context, guided, Constant(1), sampler=tokens, max_step=last)
     [hypothesis] = state.hypotheses()
     cache.add(key, moves, hypothesis)
     return _step_state(model, canvas, moves, hypothesis, guided, state.allowed, top_k)
@@ -160,17 +170,15 @@ class GuidedOrder(Order):
         self.needs_opening = order is not None and order.needs_opening
         self.needs = self._needs_at(steps_made + 1)
         self.logits: Tensor | None = None
-        """(M, vocab_size) at the masked positions of the last step, if that step needed them."""
-        self.masked: Tensor | None = None
-        """(M,) the masked positions of that step."""
+        """(M, vocab_size) at the masked positions after the given ones, if there are any."""
         self.order_scores: Tensor | None = None
-        """(T,) the order's scores after the given positions."""
+        """(T,) the order's scores there."""
 
     def scores(self, state: State) -> Tensor:
-        self.logits, self.masked = state.logits, state.where
         self.needs = self._needs_at(state.step + 1)
         if state.step <= len(self._moves):
             return (state.positions == self._moves[state.step - 1].position).float()[None]
+        self.logits = state.logits
         if self.order is None:
             return state.masked.float()
         scores = self.order.scores_as_declared(state)
@@ -178,13 +186,23 @@ class GuidedOrder(Order):
         return scores
 
     def _needs_at(self, step: int) -> Needs:
-        """The final step needs everything. So does a chosen token, to get its probability.
+        """The final step needs everything. The others compute what the order would: the results are bit-identical."""
+        return _needs(self.order) if step <= len(self._moves) else "both"
 
-        Other steps compute exactly what the order would, so that the results are bit-identical.
-        """
-        if step > len(self._moves) or self._moves[step - 1].token is not None:
-            return "both"
-        return _needs(self.order)
+
+@dataclass(frozen=True)
+class ChosenTokens(TokenSampler):
+    """The tokens of the given fills, and the model's best ones elsewhere."""
+
+    moves: Sequence[_Move] = ()
+
+    def choose(
+        self, logits: Tensor, allowed: AllowedTokens, keys: Tensor, positions: Tensor, step: int
+    ) -> tuple[Tensor, Tensor]:
+        token = self.moves[step - 1].token if step <= len(self.moves) else None
+        if token is None:
+            return allowed.best(logits)
+        return torch.full_like(positions, token), logits[:, token] - log_total(logits)
 
 
 Written = tuple[int, float]
@@ -220,33 +238,6 @@ class StepCache:
 
 def _needs(order: Order | None) -> Needs:
     return order.needs if order else "nothing"
-
-
-@torch.inference_mode()
-def _run(
-    model: Model, canvas: Canvas, moves: Sequence[_Move], known: Sequence[Written], guided: GuidedOrder
-) -> DecodeState:
-    """The state after all moves and the final step."""
-    batch = DecodeBatch.of(model, [canvas])
-    state = DecodeState(batch, model)
-    for number, (move, written) in enumerate(zip(moves, known, strict=False), 1):
-        _write(state, move.position, written, number)
-    state.remaining = state.remaining - len(known)
-    for number, move in enumerate(moves, 1):
-        if number > len(known) and move.token is not None:
-            run_fixed(model, state, model.context(batch.canvases), guided, Constant(1), max_step=number)
-            assert guided.logits is not None
-            assert guided.masked is not None
-            logits = guided.logits[guided.masked == move.position]
-            logprob = logits[0, move.token] - log_total(logits)
-            _write(state, move.position, (move.token, float(logprob)), number)
-    guided.logits = None
-    return run_fixed(model, state, model.context(batch.canvases), guided, Constant(1), max_step=len(moves) + 1)
-
-
-def _write(state: DecodeState, position: int, written: Written, step: int) -> None:
-    at, token, logprob = (torch.tensor([value], device=state.tokens.device) for value in (position, *written))
-    state.fill(at, token, logprob, step)
 
 
 def _step_state(
