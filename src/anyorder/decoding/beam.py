@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anyorder.decoding.engine import canvas_batches, default_batch_tokens, shared_first_step
-from anyorder.decoding.forward import HiddenAt, forward_step, predict_first_ranked
+from anyorder.decoding.forward import forward_step, predict_first_ranked
 from anyorder.decoding.revision import NoRevision, Revision
 from anyorder.decoding.schedules import Constant, Schedule
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.device import to_device
 from anyorder.errors import InputError
-from anyorder.models.base import AllowedTokens, Canvas, Context, Model, log_total
+from anyorder.models.base import AllowedTokens, Canvas, Model, log_total
 from anyorder.orders.base import Order
 from anyorder.orders.positional import splitmix64
 from anyorder.registry import is_count
@@ -98,21 +98,22 @@ def _fill(model: Model, batch: DecodeBatch, order: Order, beam: Beam, n_best: in
     A canvas always has as many as the beam size, best first. A score of -inf marks placeholders for missing ones:
     initially all but one, since an unfilled canvas has one hypothesis.
     """
-    state, shared = DecodeState(batch, model), model.context(batch.canvases)
-    context, first_step = shared.repeat(beam.size), shared_first_step(shared, batch, order, model)
+    shared = model.context(batch.canvases)
+    state = DecodeState(model, batch, shared.repeat(beam.size))
+    first_step = shared_first_step(model, batch, shared, order)
     scores = torch.full((len(batch.canvases.lengths), beam.size), -torch.inf, dtype=torch.float64, device=model.device)
     scores[:, 0].zero_()
     hashes = torch.zeros_like(scores, dtype=torch.int64)
-    state.drop_finished(state.remaining, context)
+    state.drop_finished(state.remaining)
     while len(state.remaining):
-        step, now = state.step + 1, len(state.remaining) // beam.size
-        children = expand(model, context, state, order, step, beam, first_step)
+        now = len(state.remaining) // beam.size
+        children = expand(state, order, beam, first_step)
         best = select_best(scores[:now], hashes[:now], children, model.vocab_size)
         state.adopt(best.parents)
         offsets = torch.arange(len(best.parents), device=model.device) * state.width
-        state.fill(offsets + best.positions, best.tokens, best.logprobs, step)
+        state.fill(offsets + best.positions, best.tokens, best.logprobs)
         scores[:now], hashes[:now] = best.scores, best.hashes
-        state.drop_finished(state.remaining - 1, context)
+        state.drop_finished(state.remaining - 1)
         first_step = None
     exists: Tensor = scores != -torch.inf  # NaN counts as existing: the caller rejects it
     exists[:, 0] = True
@@ -122,15 +123,13 @@ def _fill(model: Model, batch: DecodeBatch, order: Order, beam: Beam, n_best: in
 
 @dataclass(frozen=True)
 class Candidates:
-    """K children for each of B hypotheses. The first child always exists. Missing children have log-probability -inf
-    and otherwise equal the first, so that every child fills a masked position."""
+    """K children for each of B hypotheses: all are (B, K). The first child always exists. Missing children have
+    log-probability -inf and otherwise equal the first, so that every child fills a masked position."""
 
     positions: Tensor
-    """(B, K) int64, from 0 in each canvas."""
+    """From 0 in each canvas."""
     tokens: Tensor
-    """(B, K) int64"""
     logprobs: Tensor
-    """(B, K) float32"""
 
     @classmethod
     def of(cls, positions: Tensor, tokens: Tensor, logprobs: Tensor) -> "Candidates":
@@ -139,26 +138,18 @@ class Candidates:
         return cls(positions, tokens, logprobs)
 
 
-def expand(
-    model: Model,
-    context: Context,
-    state: DecodeState,
-    order: Order,
-    step: int,
-    beam: Beam,
-    known: HiddenAt | None,
-) -> Candidates:
+def expand(state: DecodeState, order: Order, beam: Beam, known: Tensor | None) -> Candidates:
     """The best children of every hypothesis, as many as the beam holds, in one forward pass.
 
     The children of one hypothesis are distinct. So each of the best distinct children of all hypotheses is also among
-    the best of its siblings, and trying more would change nothing. known: see `predict_first_ranked`.
+    the best of its siblings, and trying more would change nothing. known: see `forward_step`.
     """
     if beam.over == "joint":
-        output = forward_step(model, known or context.hidden, state, order, step, with_logits=True)
+        output = forward_step(state, order, known=known, with_logits=True)
         assert output.logits is not None
         return _best_pairs(state, output.masked, output.logits, beam.size)
     counts = np.minimum(state.remaining, 1 if beam.over == "tokens" else beam.size)
-    positions, logits = predict_first_ranked(model, context, state, order, _ONE, step, counts, known)
+    positions, logits = predict_first_ranked(state, order, _ONE, counts, known)
     if beam.over == "tokens":
         tokens, logprobs = _best_tokens(state.allowed, logits, beam.size)
         return Candidates.of((positions % state.width)[:, None].expand_as(tokens), tokens, logprobs)
@@ -195,16 +186,14 @@ def _best_tokens(allowed: AllowedTokens, logits: Tensor, count: int) -> tuple[Te
 
 @dataclass(frozen=True)
 class Chosen:
-    """The children kept: N for each of G canvases, best first."""
+    """The children kept: N for each of G canvases, best first. All are (G * N,) but scores and hashes."""
 
     parents: Tensor
-    """(G * N,) the index of each one's parent."""
+    """The index of each one's parent."""
     positions: Tensor
-    """(G * N,) from 0 in each canvas."""
+    """From 0 in each canvas."""
     tokens: Tensor
-    """(G * N,)"""
     logprobs: Tensor
-    """(G * N,)"""
     scores: Tensor
     """(G, N) summed log-probabilities; -inf for placeholders of missing ones."""
     hashes: Tensor

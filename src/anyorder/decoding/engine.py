@@ -15,7 +15,6 @@ from torch import Tensor
 
 from anyorder.data.packing import ranges, starts_of
 from anyorder.decoding.forward import (
-    HiddenAt,
     StepCallback,
     StepOutput,
     StepPredictions,
@@ -99,41 +98,40 @@ def run_decoding(
     sampler: TokenSampler | None = None,
 ) -> DecodeState:
     """Fill one batch. What an order needs may change between steps."""
-    state, revision = DecodeState(batch, model), revision or NoRevision()
-    shared = model.context(batch.canvases)
-    context = shared.repeat(batch.copies) if batch.copies > 1 else shared
+    revision, shared = revision or NoRevision(), model.context(batch.canvases)
+    state = DecodeState(model, batch, shared.repeat(batch.copies) if batch.copies > 1 else shared)
     if isinstance(schedule, FixedSchedule) and isinstance(revision, NoRevision) and on_step is None:
-        first_step = shared_first_step(shared, batch, order, model)
-        return run_fixed(model, state, context, order, schedule, first_step, sampler)
-    return _run_adaptive(model, state, context, order, schedule, revision, on_step, sampler)
+        return run_fixed(state, order, schedule, shared_first_step(model, batch, shared, order), sampler)
+    return _run_adaptive(state, order, schedule, revision, on_step, sampler)
 
 
 def run_fixed(
-    model: Model,
     state: DecodeState,
-    context: Context,
     order: Order,
     schedule: FixedSchedule,
-    first_step: HiddenAt | None = None,
+    first_step: Tensor | None = None,
     sampler: TokenSampler | None = None,
     max_step: int | None = None,
 ) -> DecodeState:
-    """Fill what is masked, or stop after step `max_step`. The host knows how many positions every step fills."""
-    state.drop_finished(state.remaining, context)
+    """Fill what is masked, or stop after step `max_step`. The host knows how many positions every step fills.
+
+    first_step: the hidden states of the first step, if they are known.
+    """
+    state.drop_finished(state.remaining)
     while len(state.remaining) and state.step != max_step:
-        step = state.step + 1
-        counts = schedule.counts(state.remaining, state.total[: len(state.remaining)], step).clip(1, state.remaining)
-        positions, logits = predict_first_ranked(model, context, state, order, schedule, step, counts, first_step)
-        state.fill(positions, *state.choose(logits, positions, step, sampler), step)
-        state.drop_finished(state.remaining - counts, context)
+        total, step = state.total[: len(state.remaining)], state.step + 1
+        counts = schedule.counts(state.remaining, total, step).clip(1, state.remaining)
+        positions, logits = predict_first_ranked(state, order, schedule, counts, first_step)
+        state.fill(positions, *state.choose(logits, positions, sampler))
+        state.drop_finished(state.remaining - counts)
         first_step = None
     return state
 
 
-def shared_first_step(context: Context, batch: DecodeBatch, order: Order, model: Model) -> HiddenAt | None:
-    """Before the first step, all copies of a canvas are identical: run it once and share the result.
+def shared_first_step(model: Model, batch: DecodeBatch, shared: Context, order: Order) -> Tensor | None:
+    """Before the first step, all copies of a canvas are identical: run it once, with the context that they share.
 
-    None if there are no copies, the order needs nothing, or a canvas has nothing to fill.
+    The hidden states of all copies; None if there are no copies, the order needs nothing, or a canvas has no mask.
     """
     if batch.copies == 1 or order.needs == "nothing":
         return None
@@ -148,14 +146,11 @@ def shared_first_step(context: Context, batch: DecodeBatch, order: Order, model:
         counts = counts + 1
     at = QueryPositions(to_device(rows, model.device), Segments.of(counts, model.device))
     copied = ranges(np.repeat(starts_of(counts), batch.copies), np.repeat(counts, batch.copies))
-    states = context.hidden(to_device(packed.tokens, model.device), at)[to_device(copied, model.device)]
-    return lambda tokens, query: states
+    return shared.hidden(to_device(packed.tokens, model.device), at)[to_device(copied, model.device)]
 
 
 def _run_adaptive(
-    model: Model,
     whole: DecodeState,
-    context: Context,
     order: Order,
     schedule: Schedule,
     revision: Revision,
@@ -163,45 +158,41 @@ def _run_adaptive(
     sampler: TokenSampler | None,
 ) -> DecodeState:
     """Fill everything. After every step the host asks the device what is still masked."""
-    revises = not isinstance(revision, NoRevision)
-    whole.writes = [] if revises else None
+    revises, everywhere = not isinstance(revision, NoRevision), revision.needs_current_logprobs
+    if revises:
+        whole.keep_history()
     unfinished = np.flatnonzero(whole.remaining)
     if not len(unfinished):
         return whole
-    if len(unfinished) < len(whole.remaining):
-        context = context.select(unfinished)
     state = whole.select(unfinished)
     if isinstance(schedule, AdaptiveSchedule):
         schedule = schedule.start()
+    within = None if revises or on_step else schedule
     last_revision = np.array([revision.last_step(length) for length in whole.lengths.tolist()])
     while len(unfinished):
-        step = state.step + 1
-        within = None if revises or on_step else schedule
-        output = forward_step(
-            model, context.hidden, state, order, step, within, True, everywhere=revision.needs_current_logprobs
-        )
+        output = forward_step(state, order, within, with_logits=True, everywhere=everywhere)
         positions = _positions(state, schedule, output, ranking_scores(order, schedule, output.view))
-        tokens, logprobs = state.choose(output.logits_at(model, positions), positions, step, sampler)
+        tokens, logprobs = state.choose(output.logits_at(state.model, positions), positions, sampler)
+        state.fill(positions, tokens, logprobs)
         if on_step:
             assert output.logits is not None
             on_step(
                 StepPredictions(
-                    step, state.canvases, state.width, output.masked, output.logits, state.allowed,
+                    state.step, state.canvases, state.width, output.masked, output.logits, state.allowed,
                     positions, tokens, logprobs,
                 )
             )  # fmt: skip
-        state.fill(positions, tokens, logprobs, step)
         if revises:
-            _revise(state, revision, step <= last_revision[state.canvases], output.current_logprobs)
-        state.remaining = state.view(step).masked.sum(1).cpu().numpy()
+            _revise(state, revision, state.step <= last_revision[state.canvases], output.current_logprobs)
+        state.remaining = state.view().masked.sum(1).cpu().numpy()
         unfinished = np.flatnonzero(state.remaining)
         if len(unfinished) < len(state.remaining):
             whole.absorb(state)
-            whole.forwards[state.canvases[state.remaining == 0]] = step
+            whole.forwards[state.canvases[state.remaining == 0]] = state.step
             if len(unfinished):
-                state, context = state.select(unfinished), context.select(unfinished)
+                state = state.select(unfinished)
                 if isinstance(schedule, AdaptiveSchedule):
-                    schedule.keep(to_device(unfinished, model.device))
+                    schedule.keep(to_device(unfinished, state.model.device))
     return whole
 
 
@@ -219,7 +210,7 @@ def _positions(state: DecodeState, schedule: Schedule, output: StepOutput, score
 
 def _revise(state: DecodeState, revision: Revision, may_revise: np.ndarray, current_logprobs: Tensor | None) -> None:
     """Let a revision mask positions again. may_revise: (B,) bool, by canvas."""
-    view, filled = state.view(state.step), state.filled
+    view, filled = state.view(), state.filled
     state.times_complete += ~view.masked.any(1)
     if not may_revise.any():
         return

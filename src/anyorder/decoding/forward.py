@@ -12,12 +12,8 @@ from anyorder.decoding.schedules import Schedule
 from anyorder.decoding.state import DecodeState
 from anyorder.device import to_device
 from anyorder.errors import InputError
-from anyorder.models.base import AllowedTokens, Context, Model
-from anyorder.models.native.attention import QueryPositions
+from anyorder.models.base import AllowedTokens, Model
 from anyorder.orders.base import Order, State
-
-HiddenAt = Callable[[Tensor, QueryPositions], Tensor]
-"""The model's hidden states at some positions, as `Context.hidden`."""
 
 
 @dataclass(frozen=True)
@@ -61,38 +57,37 @@ class StepOutput:
     """(B, T) the log-probability of the current token at each position, if requested."""
 
     def logits_at(self, model: Model, positions: Tensor) -> Tensor:
-        """(N, vocab_size) the logits at some of the masked positions."""
+        """(N, vocab_size) at some of the masked positions."""
         index = torch.searchsorted(self.masked, positions)
         return model.logits(self.hidden[index]) if self.logits is None else self.logits[index]
 
 
 def forward_step(
-    model: Model,
-    hidden_at: HiddenAt,
     state: DecodeState,
     order: Order,
-    step: int,
     schedule: Schedule | None = None,
+    known: Tensor | None = None,
     with_logits: bool = False,
     everywhere: bool = False,
 ) -> StepOutput:
     """One forward pass at the masked positions, and what the order may see of it.
 
-    Positions that the schedule, if given, cannot fill now are left out, unless the order looks at them. `with_logits`
-    asks for logits even if the order needs none; `everywhere` also for what the model says about filled positions.
+    Positions that the schedule, if given, cannot fill now are left out, unless the order looks at them. `known` are the
+    hidden states, if they need not be computed. `with_logits` asks for logits even if the order needs none;
+    `everywhere` also for what the model says about filled positions.
     """
-    masked, remaining = state.masked_positions(), state.remaining
-    leftmost = reach(order, schedule, state) if schedule else None
+    model, masked, remaining = state.model, state.masked_positions(), state.remaining
+    leftmost = reach(order, schedule, state) if schedule and known is None else None
     if leftmost is not None:
         masked, remaining = masked[to_device(ranges(starts_of(remaining), leftmost), masked.device)], leftmost
     positions, counts = (state.fillable_positions(), state.total) if everywhere else (masked, remaining)
     at = state.query(positions, counts)
     if order.needs_opening:
         with_openings, openings, inner = state.query_with_openings(positions, at, counts)
-        states = hidden_at(state.tokens, with_openings)
+        states = state.context.hidden(state.tokens, with_openings) if known is None else known
         hidden, opening = states[inner], states[openings]
     else:
-        hidden, opening = hidden_at(state.tokens, at), None
+        hidden, opening = state.context.hidden(state.tokens, at) if known is None else known, None
     logits = model.logits(hidden) if with_logits or order.needs in ("logits", "both") else None
     segments, current = at.segments, None
     if everywhere:
@@ -101,7 +96,6 @@ def forward_step(
         index = torch.searchsorted(positions, masked)
         hidden, logits, segments = hidden[index], logits[index], state.query(masked, remaining).segments
     view = state.view(
-        step,
         where=masked,
         segments=segments,
         tokens=state.padded_tokens(),
@@ -131,23 +125,15 @@ def ranking_scores(order: Order, schedule: Schedule, view: State) -> Tensor:
 
 
 def predict_first_ranked(
-    model: Model,
-    context: Context,
-    state: DecodeState,
-    order: Order,
-    schedule: Schedule,
-    step: int,
-    counts: np.ndarray,
-    known: HiddenAt | None = None,
+    state: DecodeState, order: Order, schedule: Schedule, counts: np.ndarray, known: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The `counts[i]` positions of canvas i that rank first, ascending, and the logits there: (N,), (N, vocab_size).
 
-    If the order needs nothing, the model runs at these positions only. known: gives hidden states at all masked
-    positions without a forward pass.
+    If the order needs nothing, the model runs at these positions only. known: see `forward_step`.
     """
     if order.needs == "nothing":
-        positions = state.best_positions(ranking_scores(order, schedule, state.view(step)), counts)
-        return positions, model.logits(context.hidden(state.tokens, state.query(positions, counts)))
-    output = forward_step(model, known or context.hidden, state, order, step, None if known else schedule)
+        positions = state.best_positions(ranking_scores(order, schedule, state.view()), counts)
+        return positions, state.model.logits(state.context.hidden(state.tokens, state.query(positions, counts)))
+    output = forward_step(state, order, schedule, known)
     positions = state.best_positions(ranking_scores(order, schedule, output.view), counts)
-    return positions, output.logits_at(model, positions)
+    return positions, output.logits_at(state.model, positions)

@@ -63,11 +63,13 @@ class DecodeState:
     All arrays keep their full size; `drop_finished` narrows the views that are worked on to the unfinished canvases.
     """
 
-    def __init__(self, batch: DecodeBatch, model: Model):
+    def __init__(self, model: Model, batch: DecodeBatch, context: Context):
+        """context: of all copies of the canvases."""
+        self.model, self.context, self._device = model, context, model.device
         canvases = batch.canvases
         if batch.copies > 1:
             canvases = canvases.take(np.repeat(np.arange(len(canvases.lengths)), batch.copies))
-        device, packed, lengths = model.device, canvases.packed, canvases.lengths
+        device, packed, lengths = self._device, canvases.packed, canvases.lengths
         count, self.width = len(lengths), int(lengths.max())
         inside = np.arange(self.width) < lengths[:, None]
         masked = inside.copy()
@@ -80,9 +82,7 @@ class DecodeState:
         """(all canvases,) on the host: initially masked positions."""
         self.step = 0
         """The last step, from 1."""
-        self.mask_token = model.mask_token
         self.allowed = AllowedTokens(model.allowed_tokens, device)
-        self._device = device
         self._lay_out(packed.sizes, canvases.starts - packed.starts)
         self._all_tokens = to_device(packed.tokens, device)
         self.tokens = self._all_tokens
@@ -97,15 +97,18 @@ class DecodeState:
         self._one_each = Segments.of(np.ones(count, np.int64), device)
         self.canvases = np.arange(count)
         """(all canvases,) on the host: the index of each in the batch."""
-        self.writes: list[tuple[int, np.ndarray, Tensor, Tensor, Tensor]] | None = None
+        self._writes: list[tuple[int, np.ndarray, Tensor, Tensor, Tensor]] | None = None
         """For revisions, what every step wrote: its number, `canvases`, positions, tokens and log-probabilities. They
         stay on the device until the end, so that the host waits only once."""
-        # With `writes`, the fields of the same names of a `RevisionState`.
+        self.forwards = np.zeros(count, np.int64)
+        """(all canvases,) on the host: forward passes each took; 0 for as many as its last step."""
+
+    def keep_history(self) -> None:
+        """From now on, record what revisions need: all writes, and fields of the same names in `RevisionState`."""
+        self._writes = []
         self.times_written = torch.zeros_like(self._masked, dtype=torch.int64)
         self.changed = torch.zeros_like(self._masked)
         self.times_complete = torch.zeros_like(self._length_tensor)
-        self.forwards = np.zeros(count, np.int64)
-        """(all canvases,) on the host: forward passes each took; 0 for as many as its last step."""
 
     def _lay_out(self, sizes: np.ndarray, offsets: np.ndarray) -> None:
         """Where canvases are in the packed tokens, from their sizes with delimiters and where in these they begin."""
@@ -116,15 +119,15 @@ class DecodeState:
         rows = np.minimum(self._starts[:, None] + np.arange(self.width), sizes.sum() - 1)
         self._row_of = to_device(rows.reshape(-1), self._device)
 
-    def view(self, step: int, **predictions: object) -> State:
-        """What an order may look at."""
+    def view(self, **predictions: object) -> State:
+        """What an order may look at in the next step."""
         now = len(self.remaining)
         return State(
             self._masked[:now],
             self._length_tensor[:now],
             self._keys[:now],
-            step,
-            mask_token=self.mask_token,
+            self.step + 1,
+            mask_token=self.model.mask_token,
             allowed=self.allowed,
             fillable=None if self._fillable is None else self._fillable[:now],
             **predictions,  # type: ignore[arg-type]
@@ -173,24 +176,24 @@ class DecodeState:
         now = len(self.remaining) * self.width
         return self._all_tokens[self._row_of[:now]].view(-1, self.width)
 
-    def fill(self, positions: Tensor, tokens: Tensor, logprobs: Tensor, step: int) -> None:
-        """Write tokens at masked positions."""
-        self.step = step
-        if self.writes is not None:
+    def fill(self, positions: Tensor, tokens: Tensor, logprobs: Tensor) -> None:
+        """Write tokens at masked positions: one step."""
+        self.step += 1
+        if self._writes is not None:
             changed = self._all_tokens[self._row_of[positions]] != tokens
             self.changed.view(-1).index_copy_(0, positions, changed)
             self.times_written.view(-1).index_add_(0, positions, torch.ones_like(positions))
-            self.writes.append((step, self.canvases, positions, tokens, logprobs))
+            self._writes.append((self.step, self.canvases, positions, tokens, logprobs))
         # Assigning a number through an index would send it to the device and wait; index_fill_ does not.
         self._all_tokens.index_copy_(0, self._row_of[positions], tokens)
         self._masked.view(-1).index_fill_(0, positions, False)
-        self._steps.view(-1).index_fill_(0, positions, step)
+        self._steps.view(-1).index_fill_(0, positions, self.step)
         self._logprobs.view(-1).index_copy_(0, positions, logprobs)
 
     def remask(self, positions: Tensor, hides_tokens: bool = True) -> None:
         """Mask filled positions again; unless hidden, the model sees the old tokens until overwritten."""
         if hides_tokens:
-            self._all_tokens.index_fill_(0, self._row_of[positions], self.mask_token)
+            self._all_tokens.index_fill_(0, self._row_of[positions], self.model.mask_token)
         self._masked.view(-1).index_fill_(0, positions, True)
 
     def adopt(self, parents: Tensor) -> None:
@@ -203,11 +206,11 @@ class DecodeState:
         for values in (self._masked, self._steps, self._logprobs):
             values[:now].copy_(values[parents])
 
-    def drop_finished(self, remaining: np.ndarray, context: Context) -> None:
+    def drop_finished(self, remaining: np.ndarray) -> None:
         """Keep only the unfinished canvases, which come first. remaining: (B,) still masked."""
         unfinished = int(np.count_nonzero(remaining))
         if 0 < unfinished < len(remaining):
-            context.keep_first(unfinished)
+            self.context.keep_first(unfinished)
         self.remaining = remaining[:unfinished]
         if unfinished:
             self.tokens = self._all_tokens[: int(self._ends[unfinished - 1])]
@@ -218,9 +221,11 @@ class DecodeState:
         chosen._lay_out(sizes, self._offsets[canvases])
         rows = to_device(ranges(self._ends[canvases] - sizes, sizes), self._device)
         chosen._all_tokens = chosen.tokens = self._all_tokens[rows]
+        if len(canvases) < len(self.lengths):
+            chosen.context = self.context.select(canvases)
         for name in _BY_CANVAS_ON_HOST:
             setattr(chosen, name, getattr(self, name)[canvases])
-        for name in _BY_CANVAS:
+        for name in _BY_CANVAS + (() if self._writes is None else _HISTORY):
             values = getattr(self, name)
             setattr(chosen, name, None if values is None else values[index])
         return chosen
@@ -247,14 +252,12 @@ class DecodeState:
         """Tokens, steps and log-probabilities of all canvases: (B, T) on the device, undefined past the end."""
         return self._all_tokens[self._row_of].view(-1, self.width), self._steps, self._logprobs
 
-    def choose(
-        self, logits: Tensor, positions: Tensor, step: int, sampler: TokenSampler | None
-    ) -> tuple[Tensor, Tensor]:
+    def choose(self, logits: Tensor, positions: Tensor, sampler: TokenSampler | None) -> tuple[Tensor, Tensor]:
         """The tokens to write (the most likely ones without a sampler) and their log-probabilities: (N,), (N,)."""
         if sampler is None:
             return self.allowed.best(logits)
         keys = self._keys[positions // self.width]
-        return sampler.choose(logits, self.allowed, keys, positions % self.width, step)
+        return sampler.choose(logits, self.allowed, keys, positions % self.width, self.step + 1)
 
     def token_logprobs(self, positions: Tensor, logits: Tensor) -> Tensor:
         """(B, T) the log-probability of the current token at each of these positions; 0 elsewhere."""
@@ -267,14 +270,14 @@ class DecodeState:
         packed = self._all_tokens.cpu().numpy()
         steps, logprobs = self._steps.cpu().numpy(), self._logprobs.cpu().numpy()
         writes: list[list[tuple[int, int, int, float]]] = [[] for _ in self.lengths]
-        for step, canvases, *written in self.writes or ():
+        for step, canvases, *written in self._writes or ():
             for at, token, logprob in zip(*(values.tolist() for values in written), strict=True):
                 row, position = divmod(at, self.width)
                 writes[canvases[row]].append((position, step, token, logprob))
         return [
             Hypothesis(
                 packed[start : start + length], steps[i, :length], logprobs[i, :length],
-                None if self.writes is None else writes[i], int(self.forwards[i]),
+                None if self._writes is None else writes[i], int(self.forwards[i]),
             )
             for i, (start, length) in enumerate(zip(self._starts.tolist(), self.lengths.tolist(), strict=True))
         ]  # fmt: skip
@@ -282,7 +285,5 @@ class DecodeState:
 
 # What `DecodeState` holds for every canvas.
 _BY_CANVAS_ON_HOST = ("canvases", "lengths", "remaining", "total")
-_BY_CANVAS = (
-    "_masked", "_fillable", "_steps", "_logprobs", "_length_tensor", "_keys", "times_written", "changed",
-    "times_complete",
-)  # fmt: skip
+_BY_CANVAS = ("_masked", "_fillable", "_steps", "_logprobs", "_length_tensor", "_keys")
+_HISTORY = ("times_written", "changed", "times_complete")

@@ -103,13 +103,11 @@ def step(
     guided = GuidedOrder(moves, order, steps_made=len(known))
     with torch.inference_mode():
         batch = DecodeBatch.of(model, [canvas])
-        state, context = DecodeState(batch, model), model.context(batch.canvases)
-        for number, (move, written) in enumerate(zip(moves, known, strict=False), 1):
-            at, token, logprob = (torch.tensor([value], device=model.device) for value in (move.position, *written))
-            state.fill(at, token, logprob, number)
+        state = DecodeState(model, batch, model.context(batch.canvases))
+        for move, written in zip(moves, known, strict=False):
+            state.fill(*(torch.tensor([value], device=model.device) for value in (move.position, *written)))
         state.remaining = state.remaining - len(known)
-        tokens, last = ChosenTokens(moves=moves), len(moves) + 1
-        run_fixed(model, state, context, guided, Constant(1), sampler=tokens, max_step=last)
+        run_fixed(state, guided, Constant(1), sampler=ChosenTokens(moves=moves), max_step=len(moves) + 1)
     [hypothesis] = state.hypotheses()
     cache.add(key, moves, hypothesis)
     return _step_state(model, canvas, moves, hypothesis, guided, state.allowed, top_k)
