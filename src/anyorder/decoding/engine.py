@@ -101,8 +101,11 @@ def run_decoding(
     revision, shared = revision or NoRevision(), model.context(batch.canvases)
     state = DecodeState(model, batch, shared.repeat(batch.copies) if batch.copies > 1 else shared)
     if isinstance(schedule, FixedSchedule) and isinstance(revision, NoRevision) and on_step is None:
-        return run_fixed(state, order, schedule, shared_first_step(model, batch, shared, order), sampler)
-    return _run_adaptive(state, order, schedule, revision, on_step, sampler)
+        run_fixed(state, order, schedule, shared_first_step(model, batch, shared, order), sampler)
+    else:
+        _run_adaptive(state, order, schedule, revision, on_step, sampler)
+    del state.context  # frees what the model has cached: a caller may keep the state while it fills the next batch
+    return state
 
 
 def run_fixed(
@@ -112,7 +115,7 @@ def run_fixed(
     first_step: Tensor | None = None,
     sampler: TokenSampler | None = None,
     max_step: int | None = None,
-) -> DecodeState:
+) -> None:
     """Fill what is masked, or stop after step `max_step`. The host knows how many positions every step fills.
 
     first_step: the hidden states of the first step, if they are known.
@@ -125,7 +128,6 @@ def run_fixed(
         state.fill(positions, *state.choose(logits, positions, sampler))
         state.drop_finished(state.remaining - counts)
         first_step = None
-    return state
 
 
 def shared_first_step(model: Model, batch: DecodeBatch, shared: Context, order: Order) -> Tensor | None:
@@ -156,14 +158,14 @@ def _run_adaptive(
     revision: Revision,
     on_step: StepCallback | None,
     sampler: TokenSampler | None,
-) -> DecodeState:
+) -> None:
     """Fill everything. After every step the host asks the device what is still masked."""
     revises, everywhere = not isinstance(revision, NoRevision), revision.needs_current_logprobs
     if revises:
         whole.keep_history()
     unfinished = np.flatnonzero(whole.remaining)
     if not len(unfinished):
-        return whole
+        return
     state = whole.select(unfinished)
     if isinstance(schedule, AdaptiveSchedule):
         schedule = schedule.start()
@@ -193,7 +195,6 @@ def _run_adaptive(
                 state = state.select(unfinished)
                 if isinstance(schedule, AdaptiveSchedule):
                     schedule.keep(to_device(unfinished, state.model.device))
-    return whole
 
 
 def _positions(state: DecodeState, schedule: Schedule, output: StepOutput, scores: Tensor) -> Tensor:

@@ -240,10 +240,7 @@ class ConfidentReMDM(ReMDM):
 def lowest(scores: Tensor, among: Tensor, counts: Tensor) -> Tensor:
     """(B, T) bool: the `counts[i]` positions of sequence i with the lowest scores, ties from the left.
 
-    Args:
-        scores: (B, T)
-        among: (B, T) bool: the positions to choose from.
-        counts: (B,) int64
+    among: (B, T) bool: the positions to choose from.
     """
     ranking = scores.float().masked_fill(~among, torch.inf).sort(dim=1, stable=True).indices
     chosen = torch.arange(scores.shape[1], device=scores.device) < counts[:, None]
