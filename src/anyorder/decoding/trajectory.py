@@ -186,14 +186,13 @@ def to_dataframe(trajectories: Iterable[Trajectory]) -> "DataFrame":
 
 def read_trajectories(file: Path) -> Iterator[Trajectory]:
     """The trajectories in a file, one per line; an `InputError` names the first invalid line."""
-    empty = True
+    number = 0
     for number, line in enumerate(read_lines(file), start=1):
-        empty = False
         try:
             yield Trajectory.from_json(line)
         except InputError as error:
             raise InputError(f"{file}, line {number}: {error}") from None
-    if empty:
+    if number == 0:
         raise InputError(f"{file}: is empty, expected one trajectory a line")
 
 
