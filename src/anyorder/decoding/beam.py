@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anyorder.decoding.engine import canvas_batches, default_batch_tokens, shared_first_step
+from anyorder.decoding.engine import canvas_batches, shared_first_step
 from anyorder.decoding.forward import forward_step, predict_first_ranked
 from anyorder.decoding.revision import NoRevision, Revision
 from anyorder.decoding.schedules import Constant, Schedule
@@ -82,9 +82,8 @@ def beam_search(
     There are fewer if the beam holds fewer distinct ones. `batch_tokens` limits the number of target tokens decoded
     together, over all hypotheses; results do not depend on it.
     """
-    batch_tokens = max(1, (batch_tokens or default_batch_tokens(model)) // beam.size)
     found: dict[int, list[Hypothesis]] = {}
-    for chosen in canvas_batches(model, canvases, _ONE, batch_tokens):
+    for chosen in canvas_batches(model, canvases, _ONE, batch_tokens, beam.size):
         batch = DecodeBatch.of(model, [canvases[i] for i in chosen], beam.size)
         found.update(zip(chosen, _fill(model, batch, order, beam, n_best), strict=True))
         on_progress(len(chosen))

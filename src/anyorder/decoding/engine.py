@@ -49,7 +49,7 @@ def decode(
     `sampler`, the most likely tokens are written.
     """
     found: dict[int, Hypothesis] = {}
-    for chosen in canvas_batches(model, canvases, schedule, batch_tokens or default_batch_tokens(model)):
+    for chosen in canvas_batches(model, canvases, schedule, batch_tokens):
         batch = DecodeBatch.of(model, [canvases[i] for i in chosen])
         callback = on_step and _renumbered(on_step, np.array(chosen))
         state = run_decoding(model, batch, order, schedule, revision, callback, sampler)
@@ -58,23 +58,19 @@ def decode(
     return [found[i] for i in range(len(canvases))]
 
 
-def default_batch_tokens(model: Model) -> int:
-    """Enough to keep the device busy while all their logits fit in about 4 GB."""
-    usual = 24_576 if model.device.type == "cuda" else 2_048
-    return min(usual, (1 << 30) // model.vocab_size)
-
-
 def canvas_batches(
-    model: Model, canvases: Sequence[Canvas], schedule: Schedule, batch_tokens: int
+    model: Model, canvases: Sequence[Canvas], schedule: Schedule, batch_tokens: int | None, copies: int = 1
 ) -> Iterator[list[int]]:
-    """Canvas indices batched by number of steps, most first, within `batch_tokens`."""
+    """Canvas indices batched by number of steps, most first, within `batch_tokens` over all copies."""
+    if batch_tokens is None:  # enough to keep the device busy while all their logits fit in about 4 GB
+        batch_tokens = min(24_576 if model.device.type == "cuda" else 2_048, (1 << 30) // model.vocab_size)
     masked = [int(np.count_nonzero(canvas.tokens == model.mask_token)) for canvas in canvases]
     steps = {count: schedule.steps(count) if isinstance(schedule, FixedSchedule) else count for count in set(masked)}
     batch: list[int] = []
     tokens = 0
     for i in sorted(range(len(canvases)), key=lambda i: (-steps[masked[i]], -masked[i], -len(canvases[i].tokens))):
         size = len(canvases[i].tokens) + 2
-        if batch and tokens + size > batch_tokens:
+        if batch and (tokens + size) * copies > batch_tokens:
             yield batch
             batch, tokens = [], 0
         batch.append(i)
