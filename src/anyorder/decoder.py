@@ -227,10 +227,8 @@ class Decoder:
             config: How to decode.
             references: One reference per line, for the length rule `gold`.
             on_progress: Called with the number of finished hypotheses.
-            on_step: See `Options`.
-            top_k: See `Options`.
+            on_step, top_k, strict: See `Options`.
             names: What messages call the `source` and the `reference`, such as the names of files.
-            strict: See `Options`.
         """
         config = config or DecodingConfig()
         if references is not None and config.length != "gold":

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoder import Decoder
-from anyorder.decoding.beam import Beam, beam_search, make_beam
-from anyorder.decoding.beam_candidates import Candidates, select_best
+from anyorder.decoding.beam import Beam, Candidates, beam_search, make_beam, select_best
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.engine import decode
 from anyorder.decoding.lengths import best_first

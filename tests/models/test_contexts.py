@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from anyorder.decoding import adaptive_loop, engine
+from anyorder.decoding import forward
 from anyorder.decoding.beam import Beam, beam_search
 from anyorder.decoding.engine import decode
 from anyorder.decoding.revision import make_revision
@@ -249,8 +249,7 @@ def test_looking_only_where_a_step_may_fill_changes_nothing(
     monkeypatch.setattr(model, "logits", lambda hidden: rows.append(len(hidden)) or logits(hidden))
     narrow = decode(model, canvases(), make_order(order), make_schedule(schedule))
     count = sum(rows)
-    for loop in (engine, adaptive_loop):
-        monkeypatch.setattr(loop, "reach", lambda order, schedule, state: None)
+    monkeypatch.setattr(forward, "reach", lambda order, schedule, state: None)
     everywhere = decode(model, canvases(), make_order(order), make_schedule(schedule))
     assert (count < sum(rows) - count) == looks_at_less
     for one, other in zip(narrow, everywhere, strict=True):

@@ -11,21 +11,25 @@ from typing import Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from anyorder.decoding.beam_candidates import Candidates, expand, select_best
-from anyorder.decoding.engine import canvas_batches, default_batch_tokens, shared_first_step
+from anyorder.decoding.engine import canvas_batches, shared_first_step
+from anyorder.decoding.forward import forward_step, predict_first_ranked
 from anyorder.decoding.revision import NoRevision, Revision
 from anyorder.decoding.schedules import Constant, Schedule
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
+from anyorder.device import to_device
 from anyorder.errors import InputError
-from anyorder.models.base import Canvas, Context, Model
+from anyorder.models.base import AllowedTokens, Canvas, Model, log_total
 from anyorder.orders.base import Order
+from anyorder.orders.positional import splitmix64
 from anyorder.registry import is_count
 
 MAX_SIZE = 4096
 JOINT_ORDER = "max-prob"
 """The order that a beam of size 1 over positions and tokens amounts to."""
+_ONE = Constant(1)
 
 
 @dataclass(frozen=True)
@@ -78,70 +82,153 @@ def beam_search(
     There are fewer if the beam holds fewer distinct ones. `batch_tokens` limits the number of target tokens decoded
     together, over all hypotheses; results do not depend on it.
     """
-    batch_tokens = max(1, (batch_tokens or default_batch_tokens(model)) // beam.size)
-    results: list[list[Hypothesis]] = [[] for _ in canvases]
-    for chosen in canvas_batches(canvases, model.mask_token, Constant(1), batch_tokens):
-        keys = np.array([canvases[i].key for i in chosen], np.int64)
-        batch = DecodeBatch(model.pack([canvases[i] for i in chosen]), keys.repeat(beam.size), beam.size)
-        found = iter(_search(model, batch, order, beam).hypotheses(n_best))
-        for i in chosen:
-            results[i] = next(found)
+    found: dict[int, list[Hypothesis]] = {}
+    for chosen in canvas_batches(model, canvases, _ONE, batch_tokens, beam.size):
+        batch = DecodeBatch.of(model, [canvases[i] for i in chosen], beam.size)
+        found.update(zip(chosen, _fill(model, batch, order, beam, n_best), strict=True))
         on_progress(len(chosen))
-    return results
+    return [found[i] for i in range(len(canvases))]
 
 
 @torch.inference_mode()
-def _search(model: Model, batch: DecodeBatch, order: Order, beam: Beam) -> "_Beams":
-    """Fill one batch."""
-    shared = model.context(batch.canvases)
-    copied = np.repeat(np.arange(len(batch.canvases.lengths)), beam.size)
-    beams = _Beams(DecodeState(batch, model), shared.select(copied), beam.size)
-    hidden_at = shared_first_step(shared, batch, order, model) if beams.state.remaining.all() else None
-    beams.drop_finished(beams.state.remaining)
-    step = 0
-    while len(beams.state.remaining):
-        step += 1
-        children = expand(model, hidden_at or beams.context.hidden, beams.state, order, step, beam.over, beam.size)
-        hidden_at = None
-        beams.replace_by(children, model.vocab_size, step)
-        beams.drop_finished(beams.state.remaining - 1)
-    return beams
+def _fill(model: Model, batch: DecodeBatch, order: Order, beam: Beam, n_best: int) -> list[list[Hypothesis]]:
+    """The best hypotheses of every canvas in a batch.
 
-
-class _Beams:
-    """The hypotheses of all canvases, grouped by canvas, best first.
-
-    A canvas always has as many as the beam size. A score of -inf marks placeholders for missing ones: initially all but
-    one, since an unfilled canvas has one hypothesis.
+    A canvas always has as many as the beam size, best first. A score of -inf marks placeholders for missing ones:
+    initially all but one, since an unfilled canvas has one hypothesis.
     """
+    shared = model.context(batch.canvases)
+    state = DecodeState(model, batch, shared)
+    first_step = shared_first_step(model, batch, shared, order)
+    scores = torch.full((len(batch.canvases.lengths), beam.size), -torch.inf, dtype=torch.float64, device=model.device)
+    scores[:, 0].zero_()
+    hashes = torch.zeros_like(scores, dtype=torch.int64)
+    state.drop_finished(state.remaining)
+    while len(state.remaining):
+        now = len(state.remaining) // beam.size
+        children = expand(state, order, beam, first_step)
+        best = select_best(scores[:now], hashes[:now], children, model.vocab_size)
+        state.adopt(best.parents)
+        offsets = torch.arange(len(best.parents), device=model.device) * state.width
+        state.fill(offsets + best.positions, best.tokens, best.logprobs)
+        scores[:now], hashes[:now] = best.scores, best.hashes
+        state.drop_finished(state.remaining - 1)
+        first_step = None
+    exists: Tensor = scores != -torch.inf  # NaN counts as existing: the caller rejects it
+    exists[:, 0] = True
+    filled, counts = state.hypotheses(), exists.sum(1).clamp(max=n_best).tolist()
+    return [filled[i * beam.size : i * beam.size + count] for i, count in enumerate(counts)]
 
-    def __init__(self, state: DecodeState, context: Context, size: int):
-        self.state, self.context, self._size = state, context, size
-        device, canvases = state.tokens.device, len(state.lengths) // size
-        self._scores = torch.full((canvases, size), -torch.inf, dtype=torch.float64, device=device)
-        self._scores[:, 0].zero_()
-        self._hashes = torch.zeros(canvases, size, dtype=torch.int64, device=device)
 
-    def replace_by(self, children: Candidates, vocab_size: int, step: int) -> None:
-        """Replace the parents with their best distinct children."""
-        now = len(self.state.remaining) // self._size
-        best = select_best(self._scores[:now], self._hashes[:now], children, vocab_size)
-        self.state.adopt(best.parents)
-        offsets = torch.arange(len(best.parents), device=best.parents.device) * self.state.width
-        self.state.fill(offsets + best.positions, best.tokens, best.logprobs, step)
-        self._scores[:now], self._hashes[:now] = best.scores, best.hashes
+@dataclass(frozen=True)
+class Candidates:
+    """K children for each of B hypotheses: all are (B, K). The first child always exists. Missing children have
+    log-probability -inf and otherwise equal the first, so that every child fills a masked position."""
 
-    def drop_finished(self, remaining: np.ndarray) -> None:
-        """Keep only the unfinished canvases, which come before the finished ones."""
-        unfinished = int(np.count_nonzero(remaining))
-        if 0 < unfinished < len(remaining):
-            self.context.keep_first(unfinished)
-        self.state.drop_finished(remaining[:unfinished])
+    positions: Tensor
+    """From 0 in each canvas."""
+    tokens: Tensor
+    logprobs: Tensor
 
-    def hypotheses(self, n_best: int) -> list[list[Hypothesis]]:
-        """The best ones of every canvas, on the host."""
-        exists: Tensor = self._scores != -torch.inf  # NaN counts as existing: the caller rejects it
-        exists[:, 0] = True
-        counts = exists.sum(1).clamp(max=n_best).tolist()
-        filled = self.state.hypotheses()
-        return [filled[i * self._size : i * self._size + count] for i, count in enumerate(counts)]
+    @classmethod
+    def of(cls, positions: Tensor, tokens: Tensor, logprobs: Tensor) -> "Candidates":
+        exists = logprobs != -torch.inf
+        positions, tokens = (torch.where(exists, values, values[:, :1]) for values in (positions, tokens))
+        return cls(positions, tokens, logprobs)
+
+
+def expand(state: DecodeState, order: Order, beam: Beam, known: Tensor | None) -> Candidates:
+    """The best children of every hypothesis, as many as the beam holds, in one forward pass.
+
+    The children of one hypothesis are distinct. So each of the best distinct children of all hypotheses is also among
+    the best of its siblings, and trying more would change nothing. known: see `forward_step`.
+    """
+    if beam.over == "joint":
+        output = forward_step(state, order, known=known, with_logits=True)
+        assert output.logits is not None
+        return _best_pairs(state, output.masked, output.logits, beam.size)
+    counts = np.minimum(state.remaining, 1 if beam.over == "tokens" else beam.size)
+    positions, logits = predict_first_ranked(state, order, _ONE, counts, known)
+    if beam.over == "tokens":
+        tokens, logprobs = _best_tokens(state.allowed, logits, beam.size)
+        return Candidates.of((positions % state.width)[:, None].expand_as(tokens), tokens, logprobs)
+    tokens, logprobs = state.allowed.best(logits)
+    shape = len(counts), int(counts.max())
+    where = to_device(np.flatnonzero(np.arange(shape[1]) < counts[:, None]), positions.device)
+
+    def padded(values: Tensor, empty: float) -> Tensor:
+        return values.new_full(shape, empty).view(-1).index_copy_(0, where, values).view(shape)
+
+    return Candidates.of(padded(positions % state.width, 0), padded(tokens, 0), padded(logprobs, -torch.inf))
+
+
+def _best_pairs(state: DecodeState, masked: Tensor, logits: Tensor, size: int) -> Candidates:
+    """The best pairs of a masked position and a token."""
+    tokens, logprobs = _best_tokens(state.allowed, logits, size)
+    hypotheses, each = len(state.remaining), tokens.shape[1]
+
+    def spread(values: Tensor, empty: float) -> Tensor:
+        everywhere = values.new_full((hypotheses * state.width, each), empty)
+        return everywhere.index_copy_(0, masked, values).view(hypotheses, -1)
+
+    ranked, index = spread(logprobs, -torch.inf).sort(dim=1, descending=True, stable=True)
+    index = index[:, :size]
+    return Candidates.of(index // each, spread(tokens, 0).gather(1, index), ranked[:, :size])
+
+
+def _best_tokens(allowed: AllowedTokens, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The most likely allowed tokens at each position, best first, and their log-probabilities: (N, K), (N, K)."""
+    words = allowed.restrict(logits)
+    best, index = words.topk(min(count, words.shape[1]), dim=-1)
+    return index + allowed.first, best - log_total(logits)[:, None]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The children kept: N for each of G canvases, best first. All are (G * N,) but scores and hashes."""
+
+    parents: Tensor
+    """The index of each one's parent."""
+    positions: Tensor
+    """From 0 in each canvas."""
+    tokens: Tensor
+    logprobs: Tensor
+    scores: Tensor
+    """(G, N) summed log-probabilities; -inf for placeholders of missing ones."""
+    hashes: Tensor
+    """(G, N)"""
+
+
+def select_best(scores: Tensor, hashes: Tensor, children: Candidates, vocab_size: int) -> Chosen:
+    """The best distinct children of every canvas. scores, hashes: (G, N), of the parents.
+
+    Children with the same tokens at the same positions are one hypothesis reached by different paths; the best path is
+    kept. They are found by a 64-bit hash that does not depend on the path: a sum over the filled tokens.
+    """
+    canvases, size = scores.shape
+    each = children.logprobs.shape[1]
+    totals = (scores[:, :, None] + children.logprobs.view(canvases, size, each)).flatten(1)
+    filled = splitmix64(children.positions * vocab_size + children.tokens + 1).view(canvases, size, each)
+    new_hashes = (hashes[:, :, None] + filled).flatten(1)
+    totals = totals.masked_fill(_repeated(totals, new_hashes), -torch.inf)
+    ranked, index = totals.sort(dim=1, descending=True, stable=True)
+    index = index[:, :size]
+    canvas = torch.arange(canvases, device=index.device)[:, None]
+    flat = (canvas * (size * each) + index).flatten()
+    return Chosen(
+        parents=flat // each,
+        positions=children.positions.flatten()[flat],
+        tokens=children.tokens.flatten()[flat],
+        logprobs=children.logprobs.flatten()[flat],
+        scores=ranked[:, :size],
+        hashes=new_hashes.gather(1, index),
+    )
+
+
+def _repeated(totals: Tensor, hashes: Tensor) -> Tensor:
+    """(G, C) bool: a child of the same canvas with the same hash has a higher total, or ties and comes first."""
+    by_total = totals.argsort(dim=1, descending=True, stable=True)
+    grouped = by_total.gather(1, hashes.gather(1, by_total).argsort(dim=1, stable=True))
+    ordered = hashes.gather(1, grouped)
+    repeated = F.pad(ordered[:, 1:] == ordered[:, :-1], (1, 0))
+    return torch.zeros_like(repeated).scatter_(1, grouped, repeated)

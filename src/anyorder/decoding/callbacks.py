@@ -56,9 +56,7 @@ def step_callback(
     """An engine callback that calls the user's. sentences: the index of each canvas's sentence."""
 
     def report(seen: StepPredictions) -> None:
-        steps: dict[int, Step] = {}
-        for i, canvas in enumerate(seen.canvases.tolist()):
-            steps[i] = Step(sentences[canvas], len(canvases[canvas].tokens), seen.step, {}, {})
+        steps = [Step(sentences[i], len(canvases[i].tokens), seen.step, {}, {}) for i in seen.canvases.tolist()]
         candidates = top_candidates(model, seen.logits, seen.allowed, top_k)
         for position, ranked in zip(seen.masked.tolist(), candidates, strict=True):
             canvas, at = divmod(position, seen.width)
@@ -69,7 +67,7 @@ def step_callback(
         for position, token, probability in written:
             canvas, at = divmod(position, seen.width)
             steps[canvas].filled[at] = Candidate(token, probability)
-        for step in steps.values():
+        for step in steps:
             on_step(step)
 
     return report

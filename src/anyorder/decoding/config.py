@@ -49,10 +49,10 @@ class DecodingConfig:
         check_number("batch_tokens", self.batch_tokens, at_least=1, at_most=1 << 24)
         check_number("length_penalty", self.length_penalty, at_least=0, at_most=10)
         order = None if self.order == AUTO else make_order(self.order).name
-        revision = make_revision(self.revision)
-        make_beam(self.beam).check(order, self._schedule(revision), revision)
+        revision, beam = make_revision(self.revision), make_beam(self.beam)
+        beam.check(order, self._schedule(revision), revision)
         make_length(self.length)
-        if make_sampler(self.temperature, self.top_p) and make_beam(self.beam).size > 1:
+        if make_sampler(self.temperature, self.top_p) and beam.size > 1:
             raise InputError(f"{self.temperature:g}: beam search does not sample tokens", "temperature")
 
     def _schedule(self, revision: Revision) -> Schedule:

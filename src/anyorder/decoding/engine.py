@@ -2,7 +2,8 @@
 
 Canvases of different lengths are decoded together. With a schedule that is known in advance, they are sorted so that
 those that finish first are at the end and are dropped from there, and the host never waits for the device inside the
-loop. Adaptive schedules and revisions have their own loop.
+loop. It waits at every step if what a step fills depends on the predictions, if filled positions may be masked again,
+or if the steps are watched; then canvases finish in any order.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,13 +11,20 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from anyorder.data.packing import ranges, starts_of
-from anyorder.decoding.adaptive_loop import run_adaptive
-from anyorder.decoding.forward import HiddenAt, StepCallback, forward_step, ranking_scores, reach
-from anyorder.decoding.revision import NoRevision, Revision
+from anyorder.decoding.forward import (
+    StepCallback,
+    StepOutput,
+    StepPredictions,
+    forward_step,
+    predict_first_ranked,
+    ranking_scores,
+)
+from anyorder.decoding.revision import NoRevision, Revision, RevisionState
 from anyorder.decoding.sampling import TokenSampler
-from anyorder.decoding.schedules import FixedSchedule, Schedule
+from anyorder.decoding.schedules import AdaptiveSchedule, FixedSchedule, Schedule, best_ranked
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.device import to_device
 from anyorder.models.base import Canvas, Context, Model
@@ -40,37 +48,29 @@ def decode(
     `batch_tokens` limits the number of target tokens decoded together; results do not depend on it. Without a
     `sampler`, the most likely tokens are written.
     """
-    batch_tokens = batch_tokens or default_batch_tokens(model)
-    results: list[Hypothesis | None] = [None] * len(canvases)
-    for chosen in canvas_batches(canvases, model.mask_token, schedule, batch_tokens):
-        batch = DecodeBatch(
-            model.pack([canvases[i] for i in chosen]), np.array([canvases[i].key for i in chosen], np.int64)
-        )
+    found: dict[int, Hypothesis] = {}
+    for chosen in canvas_batches(model, canvases, schedule, batch_tokens):
+        batch = DecodeBatch.of(model, [canvases[i] for i in chosen])
         callback = on_step and _renumbered(on_step, np.array(chosen))
-        filled = run_decoding(model, batch, order, schedule, revision, on_step=callback, sampler=sampler)
-        for i, hypothesis in zip(chosen, filled.hypotheses(), strict=True):
-            results[i] = hypothesis
+        state = run_decoding(model, batch, order, schedule, revision, callback, sampler)
+        found.update(zip(chosen, state.hypotheses(), strict=True))
         on_progress(len(chosen))
-    return [hypothesis for hypothesis in results if hypothesis is not None]
-
-
-def default_batch_tokens(model: Model) -> int:
-    """Enough to keep the device busy while all their logits fit in about 4 GB."""
-    usual = 24_576 if model.device.type == "cuda" else 2_048
-    return min(usual, (1 << 30) // model.vocab_size)
+    return [found[i] for i in range(len(canvases))]
 
 
 def canvas_batches(
-    canvases: Sequence[Canvas], mask_token: int, schedule: Schedule, batch_tokens: int
+    model: Model, canvases: Sequence[Canvas], schedule: Schedule, batch_tokens: int | None, copies: int = 1
 ) -> Iterator[list[int]]:
-    """Canvas indices batched by number of steps, most first, within `batch_tokens`."""
-    masked = [int(np.count_nonzero(canvas.tokens == mask_token)) for canvas in canvases]
+    """Canvas indices batched by number of steps, most first, within `batch_tokens` over all copies."""
+    if batch_tokens is None:  # enough to keep the device busy while all their logits fit in about 4 GB
+        batch_tokens = min(24_576 if model.device.type == "cuda" else 2_048, (1 << 30) // model.vocab_size)
+    masked = [int(np.count_nonzero(canvas.tokens == model.mask_token)) for canvas in canvases]
     steps = {count: schedule.steps(count) if isinstance(schedule, FixedSchedule) else count for count in set(masked)}
     batch: list[int] = []
     tokens = 0
     for i in sorted(range(len(canvases)), key=lambda i: (-steps[masked[i]], -masked[i], -len(canvases[i].tokens))):
         size = len(canvases[i].tokens) + 2
-        if batch and tokens + size > batch_tokens:
+        if batch and (tokens + size) * copies > batch_tokens:
             yield batch
             batch, tokens = [], 0
         batch.append(i)
@@ -90,95 +90,143 @@ def run_decoding(
     order: Order,
     schedule: Schedule,
     revision: Revision | None = None,
-    max_step: int | None = None,
-    state: DecodeState | None = None,
     on_step: StepCallback | None = None,
     sampler: TokenSampler | None = None,
 ) -> DecodeState:
-    """Decode one batch until it is filled, or up to step `max_step`. What an order needs may change between steps.
-
-    Args:
-        model: Predicts the tokens.
-        batch: The canvases, sorted by number of steps, most first.
-        order: Scores positions.
-        schedule: Decides how many of them to fill.
-        revision: Decides which to mask again; none if not given.
-        max_step: Stop after this step, even if positions are still masked.
-        state: A state of the same batch to continue from.
-        on_step: Called after every step.
-        sampler: Draws tokens; if not given, the most likely ones are taken.
-    """
-    state = state or DecodeState(batch, model)
-    revision = revision or NoRevision()
-    shared = model.context(batch.canvases)
-    copied = np.repeat(np.arange(len(batch.canvases.lengths)), batch.copies)
-    context = shared.select(copied) if batch.copies > 1 else shared
-    if isinstance(schedule, FixedSchedule) and isinstance(revision, NoRevision):
-        first = shared_first_step(shared, batch, order, model) if batch.copies > 1 and not state.step else None
-        return _run_fixed(model, state, context, order, schedule, max_step, first, on_step, sampler)
-    return run_adaptive(model, state, context, order, schedule, revision, max_step, on_step, sampler)
-
-
-def _run_fixed(
-    model: Model,
-    state: DecodeState,
-    context: Context,
-    order: Order,
-    schedule: FixedSchedule,
-    max_step: int | None,
-    first_step: HiddenAt | None,
-    on_step: StepCallback | None,
-    sampler: TokenSampler | None,
-) -> DecodeState:
-    """The host knows how many positions every step fills and never waits."""
-    step = state.step
-    to_fill = int(np.count_nonzero(state.remaining))
-    if 0 < to_fill < len(state.lengths):
-        context.keep_first(to_fill)
-    state.drop_finished(state.remaining[:to_fill])
-    while len(state.remaining) and step != max_step:
-        step += 1
-        counts = schedule.counts(state.remaining, state.total[: len(state.remaining)], step).clip(1, state.remaining)
-        if order.needs == "nothing" and on_step is None:
-            positions = state.best_positions(ranking_scores(order, schedule, state.view(step)), counts)
-            logits = model.logits(context.hidden(state.tokens, state.query(positions, counts)))
-            tokens, logprobs = state.choose(logits, positions, step, sampler)
-        else:
-            leftmost = None if first_step or on_step else reach(order, schedule, state)
-            output = forward_step(
-                model, first_step or context.hidden, state, order, step, on_step is not None, leftmost=leftmost
-            )
-            positions = state.best_positions(ranking_scores(order, schedule, output.view), counts)
-            tokens, logprobs = state.choose(output.logits_at(model, positions), positions, step, sampler)
-            if on_step:
-                on_step(output.event(np.arange(len(counts)), positions, tokens, logprobs))
-        first_step = None
-        state.fill(positions, tokens, logprobs, step)
-        remaining = state.remaining - counts
-        unfinished = int(np.count_nonzero(remaining))
-        state.drop_finished(remaining[:unfinished])
-        if 0 < unfinished < len(remaining):
-            context.keep_first(unfinished)
+    """Fill one batch. What an order needs may change between steps."""
+    revision, shared = revision or NoRevision(), model.context(batch.canvases)
+    state = DecodeState(model, batch, shared)
+    if isinstance(schedule, FixedSchedule) and isinstance(revision, NoRevision) and on_step is None:
+        run_fixed(state, order, schedule, shared_first_step(model, batch, shared, order), sampler)
+    else:
+        _run_adaptive(state, order, schedule, revision, on_step, sampler)
+    del state.context  # frees what the model has cached: a caller may keep the state while it fills the next batch
     return state
 
 
-def shared_first_step(context: Context, batch: DecodeBatch, order: Order, model: Model) -> HiddenAt | None:
-    """Before the first step, all copies of a canvas are identical: run it once and share the result."""
-    if order.needs == "nothing":
+def run_fixed(
+    state: DecodeState,
+    order: Order,
+    schedule: FixedSchedule,
+    first_step: Tensor | None = None,
+    sampler: TokenSampler | None = None,
+    max_step: int | None = None,
+) -> None:
+    """Fill what is masked, or stop after step `max_step`. The host knows how many positions every step fills.
+
+    first_step: the hidden states of the first step, if they are known.
+    """
+    state.drop_finished(state.remaining)
+    while len(state.remaining) and state.step != max_step:
+        total, step = state.total[: len(state.remaining)], state.step + 1
+        counts = schedule.counts(state.remaining, total, step).clip(1, state.remaining)
+        positions, logits = predict_first_ranked(state, order, schedule, counts, first_step)
+        state.fill(positions, *state.choose(logits, positions, sampler))
+        state.drop_finished(state.remaining - counts)
+        first_step = None
+
+
+def shared_first_step(model: Model, batch: DecodeBatch, shared: Context, order: Order) -> Tensor | None:
+    """Before the first step, all copies of a canvas are identical: run it once, with the context that they share.
+
+    The hidden states of all copies; None if there are no copies, the order needs nothing, or a canvas has no mask.
+    """
+    if batch.copies == 1 or order.needs == "nothing":
         return None
     packed = batch.canvases.packed
     rows = np.flatnonzero(packed.tokens == model.mask_token)
     owner = np.searchsorted(packed.starts, rows, side="right") - 1
     counts = np.bincount(owner, minlength=len(packed.sizes))
+    if not counts.all():
+        return None
     if order.needs_opening:
         rows = np.sort(np.concatenate([rows, packed.starts]))
         counts = counts + 1
     at = QueryPositions(to_device(rows, model.device), Segments.of(counts, model.device))
-    copied = _copied_rows(counts, batch.copies)
-    states = context.hidden(to_device(packed.tokens, model.device), at)[to_device(copied, model.device)]
-    return lambda tokens, query: states
+    copied = ranges(np.repeat(starts_of(counts), batch.copies), np.repeat(counts, batch.copies))
+    return shared.hidden(to_device(packed.tokens, model.device), at)[to_device(copied, model.device)]
 
 
-def _copied_rows(counts: np.ndarray, copies: int) -> np.ndarray:
-    """Each canvas's rows repeated `copies` times, side by side. counts: (B,) rows per canvas."""
-    return ranges(np.repeat(starts_of(counts), copies), np.repeat(counts, copies))
+def _run_adaptive(
+    whole: DecodeState,
+    order: Order,
+    schedule: Schedule,
+    revision: Revision,
+    on_step: StepCallback | None,
+    sampler: TokenSampler | None,
+) -> None:
+    """Fill everything. After every step the host asks the device what is still masked."""
+    revises, everywhere = not isinstance(revision, NoRevision), revision.needs_current_logprobs
+    if revises:
+        whole.keep_history()
+    unfinished = np.flatnonzero(whole.remaining)
+    if not len(unfinished):
+        return
+    state = whole.select(unfinished)
+    if isinstance(schedule, AdaptiveSchedule):
+        schedule = schedule.start()
+    within = None if revises or on_step else schedule
+    last_revision = np.array([revision.last_step(length) for length in whole.lengths.tolist()])
+    while len(unfinished):
+        output = forward_step(state, order, within, with_logits=True, everywhere=everywhere)
+        positions = _positions(state, schedule, output, ranking_scores(order, schedule, output.view))
+        tokens, logprobs = state.choose(output.logits_at(state.model, positions), positions, sampler)
+        state.fill(positions, tokens, logprobs)
+        if on_step:
+            assert output.logits is not None
+            on_step(
+                StepPredictions(
+                    state.step, state.canvases, state.width, output.masked, output.logits, state.allowed,
+                    positions, tokens, logprobs,
+                )
+            )  # fmt: skip
+        if revises:
+            _revise(state, revision, state.step <= last_revision[state.canvases], output.current_logprobs)
+        state.remaining = state.view().masked.sum(1).cpu().numpy()
+        unfinished = np.flatnonzero(state.remaining)
+        if len(unfinished) < len(state.remaining):
+            whole.absorb(state)
+            whole.forwards[state.canvases[state.remaining == 0]] = state.step
+            if len(unfinished):
+                state = state.select(unfinished)
+                if isinstance(schedule, AdaptiveSchedule):
+                    schedule.keep(to_device(unfinished, state.model.device))
+
+
+def _positions(state: DecodeState, schedule: Schedule, output: StepOutput, scores: Tensor) -> Tensor:
+    """The positions to fill, ascending. scores: (B, T), -inf where nothing may be filled now."""
+    allowed = scores > -torch.inf
+    if isinstance(schedule, AdaptiveSchedule):
+        accepted = schedule.accept(output.view, scores) & allowed
+        accepted = torch.where(accepted.any(1, keepdim=True), accepted, best_ranked(scores) & allowed)
+        return accepted.flatten().nonzero().squeeze(1)
+    assert isinstance(schedule, FixedSchedule)
+    counts = schedule.counts(state.remaining, state.total, output.view.step)
+    return state.best_positions(scores, counts.clip(1, allowed.sum(1).cpu().numpy()))
+
+
+def _revise(state: DecodeState, revision: Revision, may_revise: np.ndarray, current_logprobs: Tensor | None) -> None:
+    """Let a revision mask positions again. may_revise: (B,) bool, by canvas."""
+    view, filled = state.view(), state.filled
+    state.times_complete += ~view.masked.any(1)
+    if not may_revise.any():
+        return
+    tokens, steps, logprobs = state.results()
+    asked = revision.remask(
+        RevisionState(
+            step=state.step,
+            lengths=view.lengths,
+            filled=filled,
+            tokens=tokens,
+            logprobs=logprobs,
+            steps=steps,
+            masked=view.masked,
+            keys=view.keys,
+            times_written=state.times_written,
+            changed=state.changed,
+            times_complete=state.times_complete,
+            current_logprobs=current_logprobs,
+        )
+    )
+    revised = asked & filled & to_device(may_revise, filled.device)[:, None]
+    state.remask(revised.flatten().nonzero().squeeze(1), revision.hides_tokens)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from anyorder.data.packing import ranges, starts_of
 from anyorder.decoding.schedules import Schedule
-from anyorder.decoding.state import DecodeState, comparable
+from anyorder.decoding.state import DecodeState
 from anyorder.device import to_device
+from anyorder.errors import InputError
 from anyorder.models.base import AllowedTokens, Model
-from anyorder.models.native.attention import QueryPositions
 from anyorder.orders.base import Order, State
 
 
@@ -41,12 +41,10 @@ class StepPredictions:
 
 StepCallback = Callable[[StepPredictions], None]
 
-HiddenAt = Callable[[Tensor, QueryPositions], Tensor]
-
 
 @dataclass(frozen=True)
 class StepOutput:
-    """A forward pass at all masked positions."""
+    """A forward pass at masked positions."""
 
     view: State
     masked: Tensor
@@ -55,56 +53,41 @@ class StepOutput:
     """(M, hidden_size)"""
     logits: Tensor | None
     """(M, vocab_size)"""
-    width: int
-    current_logprobs: Tensor | None = None
+    current_logprobs: Tensor | None
     """(B, T) the log-probability of the current token at each position, if requested."""
 
     def logits_at(self, model: Model, positions: Tensor) -> Tensor:
-        """(N, vocab_size) the logits at some of the masked positions."""
+        """(N, vocab_size) at some of the masked positions."""
         index = torch.searchsorted(self.masked, positions)
         return model.logits(self.hidden[index]) if self.logits is None else self.logits[index]
 
-    def event(self, canvases: np.ndarray, positions: Tensor, tokens: Tensor, logprobs: Tensor) -> StepPredictions:
-        assert self.logits is not None
-        return StepPredictions(
-            self.view.step, canvases, self.width, self.masked, self.logits, self.view.allowed,
-            positions, tokens, logprobs,
-        )  # fmt: skip
-
 
 def forward_step(
-    model: Model,
-    hidden_at: HiddenAt,
     state: DecodeState,
     order: Order,
-    step: int,
+    schedule: Schedule | None = None,
+    known: Tensor | None = None,
     with_logits: bool = False,
     everywhere: bool = False,
-    leftmost: np.ndarray | None = None,
 ) -> StepOutput:
-    """One forward pass, and what the order may see of it.
+    """One forward pass at the masked positions, and what the order may see of it.
 
-    Args:
-        model: Predicts the tokens.
-        hidden_at: The model's hidden states at some positions.
-        state: The canvases.
-        order: Declares what it needs.
-        step: From 1.
-        with_logits: Whether to compute logits even if the order does not need them.
-        everywhere: Whether to include positions that are already filled.
-        leftmost: (B,) how many masked positions of each canvas to include, from the left; all of them if not given.
+    Positions that the schedule, if given, cannot fill now are left out, unless the order looks at them. `known` are the
+    hidden states, if they need not be computed. `with_logits` asks for logits even if the order needs none;
+    `everywhere` also for what the model says about filled positions.
     """
-    masked, remaining = state.masked_positions(), state.remaining
+    model, masked, remaining = state.model, state.masked_positions(), state.remaining
+    leftmost = reach(order, schedule, state) if schedule and known is None else None
     if leftmost is not None:
         masked, remaining = masked[to_device(ranges(starts_of(remaining), leftmost), masked.device)], leftmost
     positions, counts = (state.fillable_positions(), state.total) if everywhere else (masked, remaining)
     at = state.query(positions, counts)
     if order.needs_opening:
         with_openings, openings, inner = state.query_with_openings(positions, at, counts)
-        states = hidden_at(state.tokens, with_openings)
+        states = state.context.hidden(state.tokens, with_openings) if known is None else known
         hidden, opening = states[inner], states[openings]
     else:
-        hidden, opening = hidden_at(state.tokens, at), None
+        hidden, opening = state.context.hidden(state.tokens, at) if known is None else known, None
     logits = model.logits(hidden) if with_logits or order.needs in ("logits", "both") else None
     segments, current = at.segments, None
     if everywhere:
@@ -113,7 +96,6 @@ def forward_step(
         index = torch.searchsorted(positions, masked)
         hidden, logits, segments = hidden[index], logits[index], state.query(masked, remaining).segments
     view = state.view(
-        step,
         where=masked,
         segments=segments,
         tokens=state.padded_tokens(),
@@ -121,7 +103,7 @@ def forward_step(
         logits=logits,
         opening=opening,
     )
-    return StepOutput(view, masked, hidden, logits, state.width, current)
+    return StepOutput(view, masked, hidden, logits, current)
 
 
 def reach(order: Order, schedule: Schedule, state: DecodeState) -> np.ndarray | None:
@@ -132,5 +114,26 @@ def reach(order: Order, schedule: Schedule, state: DecodeState) -> np.ndarray | 
 
 
 def ranking_scores(order: Order, schedule: Schedule, view: State) -> Tensor:
-    """(B, T) an order's scores where the schedule allows filling, -inf elsewhere."""
-    return schedule.narrow(view, comparable(order.scores_as_declared(view), view.masked, order.identity))
+    """(B, T) an order's scores, finite where the schedule allows filling, -inf elsewhere. NaN ranks last."""
+    scores, masked = order.scores_as_declared(view), view.masked
+    if not isinstance(scores, Tensor) or scores.shape != masked.shape:  # a user's own order may return anything
+        found = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+        raise InputError(f"order '{order.identity}': returned {found}, expected scores of shape {tuple(masked.shape)}")
+    scores = scores if scores.is_floating_point() else scores.double()
+    lowest = torch.finfo(scores.dtype).min
+    return schedule.narrow(view, scores.nan_to_num(nan=lowest, neginf=lowest).masked_fill(~masked, -torch.inf))
+
+
+def predict_first_ranked(
+    state: DecodeState, order: Order, schedule: Schedule, counts: np.ndarray, known: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The `counts[i]` positions of canvas i that rank first, ascending, and the logits there: (N,), (N, vocab_size).
+
+    If the order needs nothing, the model runs at these positions only. known: see `forward_step`.
+    """
+    if order.needs == "nothing":
+        positions = state.best_positions(ranking_scores(order, schedule, state.view()), counts)
+        return positions, state.model.logits(state.context.hidden(state.tokens, state.query(positions, counts)))
+    output = forward_step(state, order, schedule, known)
+    positions = state.best_positions(ranking_scores(order, schedule, output.view), counts)
+    return positions, output.logits_at(state.model, positions)

@@ -47,7 +47,10 @@ class LengthRule:
             return [[self.count] for _ in sources]
         if self.kind == "table":
             return table_lengths(model, [len(ids) for ids in sources], direction, self.count)
-        return predict_in_batches(model, sources, direction, self.count)
+        lengths: list[list[int]] = []
+        for start in range(0, len(sources), 256):
+            lengths += model.predict_lengths(list(sources[start : start + 256]), direction, self.count)
+        return lengths
 
 
 def best_first(hypotheses: Sequence[Hypothesis], length_penalty: float = 1.0) -> list[Hypothesis]:
@@ -81,13 +84,3 @@ def make_length(name: str) -> LengthRule:
     if kind in ("candidates", "table") and not colon:
         return LengthRule(kind, 4)
     raise InputError(f"unknown length '{name}': expected gold, predicted, candidates:N, table:N or fixed:N")
-
-
-def predict_in_batches(
-    model: TranslationModel, sources: Sequence[np.ndarray], direction: str, count: int, batch: int = 256
-) -> list[list[int]]:
-    """The predictor's best lengths, a few hundred sources at a time."""
-    lengths: list[list[int]] = []
-    for start in range(0, len(sources), batch):
-        lengths += model.predict_lengths(list(sources[start : start + batch]), direction, count)
-    return lengths

@@ -67,16 +67,13 @@ class Revision(ABC):
     """Whether the model sees the mask at positions masked again; if not, it sees the old token until overwritten."""
     needs_current_logprobs: bool = False
     """Whether it needs the current step's log-probabilities of tokens that are already filled."""
+    usual_schedule: str = "one"
+    """The schedule published with it, for users who choose none."""
 
     @classmethod
     def parse(cls, options: str) -> "Revision":
         """Build it from the numbers after the colon in its name."""
         return with_numbers(cls, options)
-
-    @property
-    def usual_schedule(self) -> str:
-        """The schedule published with it, for users who choose none."""
-        return "one"
 
     @abstractmethod
     def last_step(self, length: int) -> int:
@@ -129,13 +126,11 @@ def split_revisions(names: str) -> list[str]:
 class Iterated(Revision):
     """A revision with several iterations. An iteration ends whenever the canvas is complete."""
 
+    usual_schedule = "steps:1"
+
     def __init__(self, iterations: int = 10):
         check_count("number of iterations", iterations, at_most=MAX_ITERATIONS)
         self.iterations = iterations
-
-    @property
-    def usual_schedule(self) -> str:
-        return "steps:1"
 
     def last_step(self, length: int) -> int:
         return length * (self.iterations + 1)  # a step fills at least one position
@@ -186,13 +181,11 @@ class Refine(Iterated):
 class Gibbs(Iterated):
     """Once the canvas is complete, one token at a time, in the order they were filled; N passes over all tokens."""
 
+    usual_schedule = "one"
+
     def __init__(self, passes: int = 1):
         check_count("number of passes", passes, at_most=MAX_ITERATIONS)
         super().__init__(passes)
-
-    @property
-    def usual_schedule(self) -> str:
-        return "one"
 
     def remask(self, state: RevisionState) -> Tensor:
         goes_on = state.complete & (state.times_complete <= state.total * self.iterations)
@@ -207,10 +200,7 @@ class ReMDM(Revision):
         check_count("number of iterations", iterations, at_most=MAX_ITERATIONS)
         check_number("eta", eta, at_least=0, at_most=1)
         self.iterations, self.eta = iterations, eta
-
-    @property
-    def usual_schedule(self) -> str:
-        return f"linear:{self.iterations}"
+        self.usual_schedule = f"linear:{iterations}"
 
     def last_step(self, length: int) -> int:
         return self.iterations - 2  # one step later the bound on the probability is 0
@@ -250,10 +240,7 @@ class ConfidentReMDM(ReMDM):
 def lowest(scores: Tensor, among: Tensor, counts: Tensor) -> Tensor:
     """(B, T) bool: the `counts[i]` positions of sequence i with the lowest scores, ties from the left.
 
-    Args:
-        scores: (B, T)
-        among: (B, T) bool: the positions to choose from.
-        counts: (B,) int64
+    among: (B, T) bool: the positions to choose from.
     """
     ranking = scores.float().masked_fill(~among, torch.inf).sort(dim=1, stable=True).indices
     chosen = torch.arange(scores.shape[1], device=scores.device) < counts[:, None]

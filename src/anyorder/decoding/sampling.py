@@ -33,12 +33,7 @@ class TokenSampler:
     ) -> tuple[Tensor, Tensor]:
         """One token per position and its log-probability under the model: (N,), (N,).
 
-        Args:
-            logits: (N, vocab_size)
-            allowed: The tokens that may be filled in.
-            keys: (N,) the key of each position's canvas.
-            positions: (N,) from 0 in each canvas.
-            step: From 1.
+        logits: (N, vocab_size); keys: (N,) of the positions' canvases; positions: (N,) from 0 in each canvas.
         """
         rows = max(1, _CHUNK // logits.shape[1])
         numbers = _TOKENS + (step << 40) + (positions << 20)
@@ -46,7 +41,7 @@ class TokenSampler:
             self._sample(allowed.restrict(logits[i : i + rows]), keys[i : i + rows], numbers[i : i + rows])
             for i in range(0, len(logits), rows)
         ]
-        tokens = torch.cat(parts) + allowed.first if parts else positions
+        tokens = torch.cat(parts) + allowed.first
         return tokens, logits.gather(1, tokens[:, None]).squeeze(1) - log_total(logits)
 
     def _sample(self, scores: Tensor, keys: Tensor, numbers: Tensor) -> Tensor:

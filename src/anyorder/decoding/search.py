@@ -27,38 +27,29 @@ def search(
     If there are several processes, each decodes its share and gets all results. They are the same as with one process,
     because no canvas depends on its batch.
     """
-    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        return _search(model, canvases, decoding, on_progress, on_step, n_best)
-    if on_step is not None:
+    order, beam, batch_tokens = decoding.order, decoding.beam, decoding.batch_tokens
+
+    def fill(own: Sequence[Canvas], on_progress: Callable[[int], None]) -> list[list[Hypothesis]]:
+        if beam.size > 1:
+            return beam_search(model, own, order, beam, n_best, batch_tokens, on_progress)
+        found = decode(
+            model, own, order, decoding.schedule, decoding.revision, batch_tokens, on_progress, on_step,
+            decoding.sampler,
+        )  # fmt: skip
+        return [[hypothesis] for hypothesis in found]
+
+    world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    if on_step is not None and world > 1:
         raise InputError("steps cannot be followed where several processes share the sentences")
-    rank, world = dist.get_rank(), dist.get_world_size()
+    if on_step is not None and beam.size > 1:
+        raise beam.error("its steps cannot be followed one by one")
+    if world == 1:
+        return fill(canvases, on_progress)
     # Dealing out canvases by length gives every process about the same amount of work.
     by_length = sorted(range(len(canvases)), key=lambda i: -len(canvases[i].tokens))
-    share = by_length[rank::world]
-    hypotheses = _search(
-        model, [canvases[i] for i in share], decoding, lambda count: on_progress(count * world), None, n_best
-    )
+    share = by_length[dist.get_rank() :: world]
+    hypotheses = fill([canvases[i] for i in share], lambda count: on_progress(count * world))
     gathered: list[list[tuple[int, list[Hypothesis]]]] = [[] for _ in range(world)]
     with report_lost_process():
         dist.all_gather_object(gathered, list(zip(share, hypotheses, strict=True)))
     return [found for _, found in sorted((pair for part in gathered for pair in part), key=lambda pair: pair[0])]
-
-
-def _search(
-    model: Model,
-    canvases: Sequence[Canvas],
-    decoding: BoundDecoding,
-    on_progress: Callable[[int], None],
-    on_step: StepCallback | None,
-    n_best: int,
-) -> list[list[Hypothesis]]:
-    order, batch_tokens = decoding.order, decoding.batch_tokens
-    if decoding.beam.size > 1:
-        if on_step is not None:
-            raise decoding.beam.error("its steps cannot be followed one by one")
-        return beam_search(model, canvases, order, decoding.beam, n_best, batch_tokens, on_progress)
-    hypotheses = decode(
-        model, canvases, order, decoding.schedule, decoding.revision, batch_tokens, on_progress, on_step,
-        decoding.sampler,
-    )  # fmt: skip
-    return [[hypothesis] for hypothesis in hypotheses]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from anyorder.errors import InputError
 
 _ESCAPES = {"%": "%25", "|": "%7C", "\n": "%0A", "\r": "%0D"}
+_ESCAPED = str.maketrans(_ESCAPES)
 
 
 class Signature(Mapping[str, str]):
@@ -40,9 +41,8 @@ class Signature(Mapping[str, str]):
                 raise InputError(f"'{part}' is not part of a signature: expected key:value")
             for mark, escaped in reversed(_ESCAPES.items()):
                 value = value.replace(escaped, mark)
-            if key in settings:  # version 0.1.0 put sacreBLEU's version next to its own
-                key = f"bleu.{key}"
-            settings[key] = value
+            # Version 0.1.0 put sacreBLEU's version next to its own.
+            settings[f"bleu.{key}" if key in settings else key] = value
         return cls(settings)
 
     def with_settings(self, prefix: str = "", **more: object) -> "Signature":
@@ -59,19 +59,13 @@ class Signature(Mapping[str, str]):
         return len(self._settings)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Signature) and list(self.items()) == list(other.items())
+        return isinstance(other, Signature) and str(self) == str(other)
 
     def __hash__(self) -> int:
         return hash(str(self))
 
     def __str__(self) -> str:
-        return "|".join(f"{key}:{_escape(value)}" for key, value in self._settings.items())
+        return "|".join(f"{key}:{value.translate(_ESCAPED)}" for key, value in self._settings.items())
 
     def __repr__(self) -> str:
         return f"Signature.parse({str(self)!r})"
-
-
-def _escape(value: str) -> str:
-    for mark, escaped in _ESCAPES.items():
-        value = value.replace(mark, escaped)
-    return value

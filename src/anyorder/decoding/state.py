@@ -4,6 +4,8 @@ It tracks which positions are masked and writes tokens. It does not depend on an
 architecture. A position is an index into the flattened (B, T).
 """
 
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +15,9 @@ from torch import Tensor
 from anyorder.data.packing import ranges
 from anyorder.decoding.sampling import TokenSampler
 from anyorder.device import to_device
-from anyorder.errors import InputError
-from anyorder.models.base import AllowedTokens, CanvasBatch, Model, log_total
+from anyorder.models.base import AllowedTokens, Canvas, CanvasBatch, Context, Model, log_total
 from anyorder.models.native.attention import QueryPositions, Segments
-from anyorder.orders.base import Order, State
+from anyorder.orders.base import State
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,12 @@ class DecodeBatch:
     """(B * copies,) see `Canvas.key`."""
     copies: int = 1
     """How often each canvas is filled; the copies of canvas i start at index i * copies."""
+
+    @classmethod
+    def of(cls, model: Model, canvases: Sequence[Canvas], copies: int = 1) -> "DecodeBatch":
+        """Canvases whose copies all have their key."""
+        keys = np.array([canvas.key for canvas in canvases], np.int64)
+        return cls(model.pack(canvases), keys.repeat(copies), copies)
 
 
 @dataclass(frozen=True)
@@ -56,16 +63,18 @@ class DecodeState:
     All arrays keep their full size; `drop_finished` narrows the views that are worked on to the unfinished canvases.
     """
 
-    def __init__(self, batch: DecodeBatch, model: Model):
+    def __init__(self, model: Model, batch: DecodeBatch, context: Context):
+        """context: of the canvases, which their copies share at first."""
         canvases = batch.canvases
         if batch.copies > 1:
-            canvases = canvases.take(np.repeat(np.arange(len(canvases.lengths)), batch.copies))
-        device, lengths, starts = model.device, canvases.lengths, canvases.starts
+            copied = np.repeat(np.arange(len(canvases.lengths)), batch.copies)
+            canvases, context = canvases.take(copied), context.select(copied)
+        self.model, self.context, self._device = model, context, model.device
+        device, packed, lengths = self._device, canvases.packed, canvases.lengths
         count, self.width = len(lengths), int(lengths.max())
-        is_masked = canvases.packed.tokens == model.mask_token
         inside = np.arange(self.width) < lengths[:, None]
         masked = inside.copy()
-        masked[inside] = is_masked[ranges(starts, lengths)]
+        masked[inside] = packed.tokens[ranges(canvases.starts, lengths)] == model.mask_token
         self.lengths = lengths
         """(all canvases,) on the host."""
         self.remaining = masked.sum(1)
@@ -74,18 +83,11 @@ class DecodeState:
         """(all canvases,) on the host: initially masked positions."""
         self.step = 0
         """The last step, from 1."""
-        self.mask_token = model.mask_token
         self.allowed = AllowedTokens(model.allowed_tokens, device)
-        self._device = device
-        self._starts = starts
-        self._segment_ends = np.cumsum(canvases.packed.sizes)
-        self._all_tokens = to_device(canvases.packed.tokens, device)
+        self._lay_out(packed.sizes, canvases.starts - packed.starts)
+        self._all_tokens = to_device(packed.tokens, device)
         self.tokens = self._all_tokens
         """(packed tokens,) of unfinished canvases."""
-        self._segment_starts = to_device(canvases.packed.starts, device)
-        # Positions past the end of a short canvas belong to its neighbors and must not be queried.
-        rows = np.minimum(starts[:, None] + np.arange(self.width), len(canvases.packed.tokens) - 1)
-        self._row_of = to_device(rows.reshape(-1), device)
         self._masked = to_device(masked, device)
         self._fillable = None if masked.sum() == lengths.sum() else self._masked.clone()
         """(all canvases, T) what was initially masked; None if everything was."""
@@ -94,28 +96,43 @@ class DecodeState:
         self._length_tensor = to_device(lengths.astype(np.int64), device)
         self._keys = to_device(batch.keys, device)
         self._one_each = Segments.of(np.ones(count, np.int64), device)
-        self._history: RevisionHistory | None = None
-        self._writes: list[tuple[np.ndarray, ...]] | None = None
-        self._forwards = np.zeros(count, np.int64)
+        self.canvases = np.arange(count)
+        """(all canvases,) on the host: the index of each in the batch."""
+        self._writes: list[tuple[int, np.ndarray, Tensor, Tensor, Tensor]] | None = None
+        """For revisions, what every step wrote: its number, `canvases`, positions, tokens and log-probabilities. They
+        stay on the device until the end, so that the host waits only once."""
+        self.forwards = np.zeros(count, np.int64)
+        """(all canvases,) on the host: forward passes each took; 0 for as many as its last step."""
 
-    def view(self, step: int, **predictions: object) -> State:
-        """What an order may look at."""
+    def keep_history(self) -> None:
+        """From now on, record what revisions need: all writes, and fields of the same names in `RevisionState`."""
+        self._writes = []
+        self.times_written = torch.zeros_like(self._masked, dtype=torch.int64)
+        self.changed = torch.zeros_like(self._masked)
+        self.times_complete = torch.zeros_like(self._length_tensor)
+
+    def _lay_out(self, sizes: np.ndarray, offsets: np.ndarray) -> None:
+        """Where canvases are in the packed tokens, from their sizes with delimiters and where in these they begin."""
+        self._sizes, self._offsets, self._ends = sizes, offsets, np.cumsum(sizes)
+        self._starts = self._ends - sizes + offsets
+        self._segment_starts = to_device(self._ends - sizes, self._device)
+        # Positions past the end of a short canvas belong to its neighbors and must not be queried.
+        rows = np.minimum(self._starts[:, None] + np.arange(self.width), sizes.sum() - 1)
+        self._row_of = to_device(rows.reshape(-1), self._device)
+
+    def view(self, **predictions: object) -> State:
+        """What an order may look at in the next step."""
         now = len(self.remaining)
         return State(
             self._masked[:now],
             self._length_tensor[:now],
             self._keys[:now],
-            step,
-            mask_token=self.mask_token,
+            self.step + 1,
+            mask_token=self.model.mask_token,
             allowed=self.allowed,
             fillable=None if self._fillable is None else self._fillable[:now],
             **predictions,  # type: ignore[arg-type]
         )
-
-    def top_positions(self, order: Order, view: State, counts: np.ndarray) -> Tensor:
-        """The `counts[i]` masked positions of each canvas i that an order ranks first, ascending."""
-        scores = comparable(order.scores_as_declared(view), self._masked[: len(counts)], order.identity)
-        return self.best_positions(scores, counts)
 
     def best_positions(self, scores: Tensor, counts: np.ndarray) -> Tensor:
         """The `counts[i]` positions of each canvas i with the highest scores, ascending; ties go left."""
@@ -138,7 +155,7 @@ class DecodeState:
         return torch.nonzero_static((self._masked | self.filled).flatten(), size=int(self.total.sum())).squeeze(1)
 
     def query(self, positions: Tensor, counts: np.ndarray) -> QueryPositions:
-        """These positions in the packed tokens; counts: (B,) how many are in each canvas, at least one."""
+        """These positions in the packed tokens. counts: (B,) how many are in each canvas, at least one."""
         one_each = len(positions) == len(counts)
         segments = self._one_each.first(len(counts)) if one_each else Segments.of(counts, self._device)
         return QueryPositions(self._row_of[positions], segments)
@@ -160,95 +177,88 @@ class DecodeState:
         now = len(self.remaining) * self.width
         return self._all_tokens[self._row_of[:now]].view(-1, self.width)
 
-    def fill(self, positions: Tensor, tokens: Tensor, logprobs: Tensor, step: int) -> None:
-        """Write tokens at masked positions."""
-        self.step = step
-        if self._history is not None:
-            self._history.record(positions, self._all_tokens[self._row_of[positions]] != tokens)
+    def fill(self, positions: Tensor, tokens: Tensor, logprobs: Tensor) -> None:
+        """Write tokens at masked positions: one step."""
+        self.step += 1
+        if self._writes is not None:
+            changed = self._all_tokens[self._row_of[positions]] != tokens
+            self.changed.view(-1).index_copy_(0, positions, changed)
+            self.times_written.view(-1).index_add_(0, positions, torch.ones_like(positions))
+            self._writes.append((self.step, self.canvases, positions, tokens, logprobs))
         # Assigning a number through an index would send it to the device and wait; index_fill_ does not.
         self._all_tokens.index_copy_(0, self._row_of[positions], tokens)
         self._masked.view(-1).index_fill_(0, positions, False)
-        self._steps.view(-1).index_fill_(0, positions, step)
+        self._steps.view(-1).index_fill_(0, positions, self.step)
         self._logprobs.view(-1).index_copy_(0, positions, logprobs)
 
     def remask(self, positions: Tensor, hides_tokens: bool = True) -> None:
         """Mask filled positions again; unless hidden, the model sees the old tokens until overwritten."""
         if hides_tokens:
-            self._all_tokens.index_fill_(0, self._row_of[positions], self.mask_token)
+            self._all_tokens.index_fill_(0, self._row_of[positions], self.model.mask_token)
         self._masked.view(-1).index_fill_(0, positions, True)
 
     def adopt(self, parents: Tensor) -> None:
         """Each unfinished canvas copies the contents of another of its size. parents: (B,) the index of that one."""
         now, total = len(parents), len(self.tokens)
         shift = self._segment_starts[parents] - self._segment_starts[:now]
-        sizes = to_device(self._segment_sizes[:now], self._device)
+        sizes = to_device(self._sizes[:now], self._device)
         rows = torch.arange(total, device=self._device) + shift.repeat_interleave(sizes, output_size=total)
         self.tokens.copy_(self.tokens[rows])
         for values in (self._masked, self._steps, self._logprobs):
             values[:now].copy_(values[parents])
 
     def drop_finished(self, remaining: np.ndarray) -> None:
-        """Keep only the first B canvases. remaining: (B,) still masked."""
-        self.remaining = remaining
-        if len(remaining):
-            self.tokens = self._all_tokens[: int(self._segment_ends[len(remaining) - 1])]
+        """Keep only the unfinished canvases, which come first. remaining: (B,) still masked."""
+        unfinished = int(np.count_nonzero(remaining))
+        if 0 < unfinished < len(remaining):
+            self.context.keep_first(unfinished)
+        self.remaining = remaining[:unfinished]
+        if unfinished:
+            self.tokens = self._all_tokens[: int(self._ends[unfinished - 1])]
 
     def select(self, canvases: np.ndarray) -> "DecodeState":
         """A copy with only these canvases, by index; all must be unfinished."""
-        index = to_device(canvases, self._device)
-        rows = ranges(self._segment_ends[canvases] - self._segment_sizes[canvases], self._segment_sizes[canvases])
-        chosen: DecodeState = object.__new__(DecodeState)
-        chosen.__dict__.update(self.__dict__)
-        sizes = self._segment_sizes[canvases]
-        new_starts = np.cumsum(sizes) - sizes
-        offsets = self._starts - (self._segment_ends - self._segment_sizes)
-        chosen._segment_ends = np.cumsum(sizes)
-        chosen._starts = new_starts + offsets[canvases]
-        chosen.lengths = self.lengths[canvases]
-        chosen.total = self.total[canvases]
-        chosen._all_tokens = chosen.tokens = self._all_tokens[to_device(rows, self._device)]
-        chosen._segment_starts = to_device(new_starts, self._device)
-        padded = np.minimum(chosen._starts[:, None] + np.arange(self.width), len(rows) - 1)
-        chosen._row_of = to_device(padded.reshape(-1), self._device)
-        for name in ("_masked", "_fillable", "_steps", "_logprobs", "_length_tensor", "_keys"):
+        chosen, index, sizes = copy(self), to_device(canvases, self._device), self._sizes[canvases]
+        chosen._lay_out(sizes, self._offsets[canvases])
+        rows = to_device(ranges(self._ends[canvases] - sizes, sizes), self._device)
+        chosen._all_tokens = chosen.tokens = self._all_tokens[rows]
+        if len(canvases) < len(self.lengths):
+            chosen.context = self.context.select(canvases)
+        for name in _BY_CANVAS_ON_HOST:
+            setattr(chosen, name, getattr(self, name)[canvases])
+        for name in _BY_CANVAS + (() if self._writes is None else _HISTORY):
             values = getattr(self, name)
             setattr(chosen, name, None if values is None else values[index])
-        if self._history is not None:
-            chosen._history = self._history.select(index)
         return chosen
 
-    def absorb(self, finished: "DecodeState", canvases: np.ndarray) -> None:
-        """Copy these canvases back from a selection."""
-        index = to_device(canvases, self._device)
-        tokens = finished._all_tokens[finished._row_of].view(-1, self.width)
-        inside = torch.arange(self.width, device=self._device) < finished._length_tensor[:, None]
+    def absorb(self, chosen: "DecodeState") -> None:
+        """Copy a selection's canvases back."""
+        index, inside = to_device(chosen.canvases, self._device), chosen._inside
         rows = self._row_of.view(-1, self.width)[index][inside]
-        self._all_tokens.index_copy_(0, rows, tokens[inside])
+        self._all_tokens.index_copy_(0, rows, chosen.padded_tokens()[inside])
         for name in ("_masked", "_steps", "_logprobs"):
-            getattr(self, name).index_copy_(0, index, getattr(finished, name))
+            getattr(self, name).index_copy_(0, index, getattr(chosen, name))
 
     @property
-    def _segment_sizes(self) -> np.ndarray:
-        return np.diff(self._segment_ends, prepend=0)
+    def _inside(self) -> Tensor:
+        """(all canvases, T) bool: before the end of the canvas."""
+        return torch.arange(self.width, device=self._device) < self._length_tensor[:, None]
 
     @property
     def filled(self) -> Tensor:
         """(all canvases, T) bool: filled, not given."""
-        inside = torch.arange(self.width, device=self._device) < self._length_tensor[:, None]
-        return (inside if self._fillable is None else self._fillable) & ~self._masked
+        return (self._inside if self._fillable is None else self._fillable) & ~self._masked
 
     def results(self) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens, steps and log-probabilities of all canvases: (B, T) on the device, undefined past the end."""
         return self._all_tokens[self._row_of].view(-1, self.width), self._steps, self._logprobs
 
-    def choose(
-        self, logits: Tensor, positions: Tensor, step: int, sampler: TokenSampler | None
-    ) -> tuple[Tensor, Tensor]:
+    def choose(self, logits: Tensor, positions: Tensor, sampler: TokenSampler | None) -> tuple[Tensor, Tensor]:
         """The tokens to write (the most likely ones without a sampler) and their log-probabilities: (N,), (N,)."""
         if sampler is None:
             return self.allowed.best(logits)
         keys = self._keys[positions // self.width]
-        return sampler.choose(logits, self.allowed, keys, positions % self.width, step)
+        return sampler.choose(logits, self.allowed, keys, positions % self.width, self.step + 1)
 
     def token_logprobs(self, positions: Tensor, logits: Tensor) -> Tensor:
         """(B, T) the log-probability of the current token at each of these positions; 0 elsewhere."""
@@ -256,76 +266,25 @@ class DecodeState:
         found = logits.gather(1, tokens[:, None]).squeeze(1) - log_total(logits)
         return torch.zeros_like(self._logprobs).view(-1).index_copy_(0, positions, found).view_as(self._logprobs)
 
-    def track_history(self) -> "RevisionHistory":
-        """What revisions need to know about earlier steps; kept from now on."""
-        if self._history is None:
-            shape, device = self._masked.shape, self._device
-            self._history = RevisionHistory(
-                torch.zeros(shape, dtype=torch.int64, device=device),
-                torch.zeros(shape, dtype=torch.bool, device=device),
-                torch.zeros(shape[0], dtype=torch.int64, device=device),
-            )
-        return self._history
-
-    def record_forwards(self, canvases: np.ndarray, forwards: int) -> None:
-        """Record how many forward passes these canvases, by index, took."""
-        self._forwards[canvases] = forwards
-
     def hypotheses(self) -> list[Hypothesis]:
         """The results on the host, by canvas."""
         packed = self._all_tokens.cpu().numpy()
         steps, logprobs = self._steps.cpu().numpy(), self._logprobs.cpu().numpy()
-        writes = self._writes_by_canvas()
+        writes: list[list[tuple[int, int, int, float]]] = [[] for _ in self.lengths]
+        for step, canvases, *written in self._writes or ():
+            for at, token, logprob in zip(*(values.tolist() for values in written), strict=True):
+                row, position = divmod(at, self.width)
+                writes[canvases[row]].append((position, step, token, logprob))
         return [
             Hypothesis(
-                packed[start : start + length],
-                steps[i, :length],
-                logprobs[i, :length],
-                writes[i] if writes else None,
-                int(self._forwards[i]),
+                packed[start : start + length], steps[i, :length], logprobs[i, :length],
+                None if self._writes is None else writes[i], int(self.forwards[i]),
             )
             for i, (start, length) in enumerate(zip(self._starts.tolist(), self.lengths.tolist(), strict=True))
-        ]
-
-    def record_writes(self, writes: list[tuple[np.ndarray, ...]] | None) -> None:
-        """Every write of all canvases, step by step, as arrays of canvas, position, step, token, log-probability."""
-        self._writes = writes
-
-    def _writes_by_canvas(self) -> list[list[tuple[int, int, int, float]]] | None:
-        if self._writes is None:
-            return None
-        found: list[list[tuple[int, int, int, float]]] = [[] for _ in self.lengths]
-        for columns in self._writes:
-            for canvas, position, step, token, logprob in zip(*(column.tolist() for column in columns), strict=True):
-                found[canvas].append((position, step, token, logprob))
-        return found
+        ]  # fmt: skip
 
 
-@dataclass
-class RevisionHistory:
-    """What happened to B canvases of up to T positions; see `RevisionState`."""
-
-    times_written: Tensor
-    """(B, T) int64"""
-    changed: Tensor
-    """(B, T) bool"""
-    times_complete: Tensor
-    """(B,) int64"""
-
-    def record(self, positions: Tensor, changed: Tensor) -> None:
-        """Record writes to positions; changed: (N,) bool, whether the token changed."""
-        self.times_written.view(-1).index_add_(0, positions, torch.ones_like(positions))
-        self.changed.view(-1).index_copy_(0, positions, changed)
-
-    def select(self, canvases: Tensor) -> "RevisionHistory":
-        return RevisionHistory(self.times_written[canvases], self.changed[canvases], self.times_complete[canvases])
-
-
-def comparable(scores: Tensor, masked: Tensor, name: str) -> Tensor:
-    """An order's scores, finite at masked positions and -inf elsewhere. NaN ranks last."""
-    if not isinstance(scores, Tensor) or scores.shape != masked.shape:  # a user's own order may return anything
-        found = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
-        raise InputError(f"order '{name}': returned {found}, expected scores of shape {tuple(masked.shape)}")
-    scores = scores if scores.is_floating_point() else scores.double()
-    lowest = torch.finfo(scores.dtype).min
-    return scores.nan_to_num(nan=lowest, neginf=lowest).masked_fill(~masked, -torch.inf)
+# What `DecodeState` holds for every canvas.
+_BY_CANVAS_ON_HOST = ("canvases", "lengths", "remaining", "total")
+_BY_CANVAS = ("_masked", "_fillable", "_steps", "_logprobs", "_length_tensor", "_keys")
+_HISTORY = ("times_written", "changed", "times_complete")

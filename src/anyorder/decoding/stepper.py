@@ -7,7 +7,8 @@
     state.tokens, state.next, state.candidates[state.next]
 
 The engine does the work. `GuidedOrder` is an order like any other: it ranks the given positions first, one after
-another. After the last of them, one final step predicts everything that is still masked; its output is the result.
+another, and `ChosenTokens` is a sampler that draws the given tokens. After the last of them, one final step predicts
+everything that is still masked; its output is the result.
 Nothing here depends on text, HTTP or a particular model.
 """
 
@@ -24,7 +25,8 @@ from torch import Tensor
 
 from anyorder.data.subwords import CONTINUES
 from anyorder.decoding.callbacks import TOP_K, Candidate, top_candidates
-from anyorder.decoding.engine import run_decoding
+from anyorder.decoding.engine import run_fixed
+from anyorder.decoding.sampling import TokenSampler
 from anyorder.decoding.schedules import Constant
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.errors import InputError, check_number
@@ -95,13 +97,20 @@ def step(
     moves = check_fills(model, canvas, fills)
     order = None if order is None else make_order(order).bind(model, canvas.task)  # type: ignore[arg-type]
     cache = StepCache() if cache is None else cache
-    key = (canvas.task, None if canvas.source is None else canvas.source.tobytes(), canvas.tokens.tobytes())
-    known = cache.find((*key, _needs(order)), moves)
+    source = None if canvas.source is None else canvas.source.tobytes()
+    key = (canvas.task, source, canvas.tokens.tobytes(), _needs(order))
+    known = cache.find(key, moves)
     guided = GuidedOrder(moves, order, steps_made=len(known))
-    state = _run(model, canvas, moves, known, guided)
+    with torch.inference_mode():
+        batch = DecodeBatch.of(model, [canvas])
+        state = DecodeState(model, batch, model.context(batch.canvases))
+        for move, written in zip(moves, known, strict=False):
+            state.fill(*(torch.tensor([value], device=model.device) for value in (move.position, *written)))
+        state.remaining = state.remaining - len(known)
+        run_fixed(state, guided, Constant(1), sampler=ChosenTokens(moves=moves), max_step=len(moves) + 1)
     [hypothesis] = state.hypotheses()
-    cache.add((*key, _needs(order)), moves, hypothesis)
-    return _step_state(model, hypothesis, guided, order, canvas, moves, top_k)
+    cache.add(key, moves, hypothesis)
+    return _step_state(model, canvas, moves, hypothesis, guided, state.allowed, top_k)
 
 
 @dataclass(frozen=True)
@@ -155,35 +164,43 @@ class GuidedOrder(Order):
     name = "by hand"
 
     def __init__(self, moves: Sequence[_Move], order: Order | None, steps_made: int = 0):
-        self._moves, self._order = moves, order
+        self._moves, self.order = moves, order
         self.needs_opening = order is not None and order.needs_opening
         self.needs = self._needs_at(steps_made + 1)
         self.logits: Tensor | None = None
-        """(M, vocab_size) at the masked positions of the last step, if that step needed them."""
-        self.masked: Tensor | None = None
-        """(M,) the masked positions of that step."""
+        """(M, vocab_size) at the masked positions after the given ones, if there are any."""
         self.order_scores: Tensor | None = None
-        """(T,) the order's scores after the given positions."""
+        """(T,) the order's scores there."""
 
     def scores(self, state: State) -> Tensor:
-        self.logits, self.masked = state.logits, state.where
         self.needs = self._needs_at(state.step + 1)
         if state.step <= len(self._moves):
             return (state.positions == self._moves[state.step - 1].position).float()[None]
-        if self._order is None:
+        self.logits = state.logits
+        if self.order is None:
             return state.masked.float()
-        scores = self._order.scores_as_declared(state)
+        scores = self.order.scores_as_declared(state)
         self.order_scores = scores[0]
         return scores
 
     def _needs_at(self, step: int) -> Needs:
-        """The final step needs everything. So does a chosen token, to get its probability.
+        """The final step needs everything. The others compute what the order would: the results are bit-identical."""
+        return _needs(self.order) if step <= len(self._moves) else "both"
 
-        Other steps compute exactly what the order would, so that the results are bit-identical.
-        """
-        if step > len(self._moves) or self._moves[step - 1].token is not None:
-            return "both"
-        return _needs(self._order)
+
+@dataclass(frozen=True)
+class ChosenTokens(TokenSampler):
+    """The tokens of the given fills, and the model's best ones elsewhere."""
+
+    moves: Sequence[_Move] = ()
+
+    def choose(
+        self, logits: Tensor, allowed: AllowedTokens, keys: Tensor, positions: Tensor, step: int
+    ) -> tuple[Tensor, Tensor]:
+        token = self.moves[step - 1].token if step <= len(self.moves) else None
+        if token is None:
+            return allowed.best(logits)
+        return torch.full_like(positions, token), logits[:, token] - log_total(logits)
 
 
 Written = tuple[int, float]
@@ -221,78 +238,43 @@ def _needs(order: Order | None) -> Needs:
     return order.needs if order else "nothing"
 
 
-@torch.inference_mode()
-def _run(
-    model: Model, canvas: Canvas, moves: Sequence[_Move], known: Sequence[Written], guided: GuidedOrder
-) -> DecodeState:
-    """The state after all moves and the final step."""
-    batch = DecodeBatch(model.pack([canvas]), np.array([canvas.key], np.int64))
-    state = DecodeState(batch, model)
-    for number, (move, written) in enumerate(zip(moves, known, strict=False), 1):
-        _write(state, move.position, written, number)
-    state.drop_finished(_left(state.remaining - len(known)))
-    for number, move in enumerate(moves, 1):
-        if number > len(known) and move.token is not None:
-            state = run_decoding(model, batch, guided, Constant(1), max_step=number, state=state)
-            assert guided.logits is not None
-            assert guided.masked is not None
-            logits = guided.logits[guided.masked == move.position]
-            logprob = logits[0, move.token] - log_total(logits)
-            _write(state, move.position, (move.token, float(logprob)), number)
-    guided.logits = None
-    return run_decoding(model, batch, guided, Constant(1), max_step=len(moves) + 1, state=state)
-
-
-def _left(remaining: np.ndarray) -> np.ndarray:
-    return remaining[remaining > 0]
-
-
-def _write(state: DecodeState, position: int, written: Written, step: int) -> None:
-    device = state.tokens.device
-    at, token, logprob = (torch.tensor([value], device=device) for value in (position, *written))
-    state.fill(at, token, logprob, step)
-
-
 def _step_state(
     model: Model,
-    hypothesis: Hypothesis,
-    guided: GuidedOrder,
-    order: Order | None,
     canvas: Canvas,
     moves: Sequence[_Move],
+    hypothesis: Hypothesis,
+    guided: GuidedOrder,
+    allowed: AllowedTokens,
     top_k: int,
 ) -> StepState:
     ids, steps = hypothesis.ids.copy(), hypothesis.steps.copy()
     looked = np.flatnonzero(steps == len(moves) + 1)  # the final step filled one more position
     ids[looked], steps[looked] = model.mask_token, 0
-    masked = ids == model.mask_token
-    filled = (steps > 0).tolist()
+    masked, filled = ids == model.mask_token, steps > 0
     given = canvas.tokens != model.mask_token
     given[[move.position for move in moves if move.token is not None]] = True
+    scores: list[float] = []
+    if guided.order_scores is not None:
+        # The options of an order may be so large that its scores overflow.
+        scores = guided.order_scores.cpu()[torch.from_numpy(masked)].double().nan_to_num().softmax(0).tolist()
+    candidates: list[list[Candidate]] = []
+    if guided.logits is not None:
+        candidates = top_candidates(model, guided.logits, allowed, top_k)
     return StepState(
         ids=ids,
-        tokens=[None if hidden else token for token, hidden in zip(model.to_tokens(ids), masked, strict=True)],
-        steps=[at if here else None for at, here in zip(steps.tolist(), filled, strict=True)],
-        logprobs=[p if here else None for p, here in zip(hypothesis.logprobs.tolist(), filled, strict=True)],
+        tokens=_where(model.to_tokens(ids), ~masked),
+        steps=_where(steps.tolist(), filled),
+        logprobs=_where(hypothesis.logprobs.tolist(), filled),
         given=given.tolist(),
-        next=int(looked[0]) if order and len(looked) else None,
-        scores=_at_masked(_softmax(guided.order_scores, masked), masked),
-        is_policy=isinstance(order, LearnedOrder),
-        candidates=_at_masked(_candidates(model, guided, top_k), masked),
+        next=int(looked[0]) if guided.order and len(looked) else None,
+        scores=_at_masked(scores, masked),
+        is_policy=isinstance(guided.order, LearnedOrder),
+        candidates=_at_masked(candidates, masked),
     )
 
 
-def _softmax(scores: Tensor | None, masked: np.ndarray) -> list[float]:
-    if scores is None:
-        return []
-    # The options of an order may be so large that its scores overflow.
-    return scores.cpu()[torch.from_numpy(masked)].double().nan_to_num().softmax(0).tolist()
-
-
-def _candidates(model: Model, guided: "GuidedOrder", top_k: int) -> list[list[Candidate]]:
-    if guided.logits is None:
-        return []
-    return top_candidates(model, guided.logits, AllowedTokens(model.allowed_tokens, guided.logits.device), top_k)
+def _where(values: Sequence[T], present: np.ndarray) -> list[T | None]:
+    return [value if here else None for value, here in zip(values, present, strict=True)]
 
 
 def _at_masked(values: Sequence[T], masked: np.ndarray) -> list[T | None]:

@@ -40,12 +40,11 @@ class Write:
 
 
 def to_writes(
-    writes: Iterable[tuple[int, int, int, float]] | None, to_tokens: Callable[[Sequence[int]], list[str]]
+    writes: Sequence[tuple[int, int, int, float]] | None, to_tokens: Callable[[Sequence[int]], list[str]]
 ) -> list[Write] | None:
     """Convert (position, step, id, log-probability) tuples to `Write` objects; None stays None."""
     if writes is None:
         return None
-    writes = list(writes)
     tokens = to_tokens([id for _, _, id, _ in writes])
     return [
         Write(position, step, token, round(logprob, 6))
@@ -152,7 +151,21 @@ class Trajectory:
     @classmethod
     def from_json(cls, line: str) -> "Trajectory":
         """The inverse of `to_json`. `tokens` and `steps` are required, all other fields are optional."""
-        return _parse(line)
+        record = decode_json(line, _Line)
+        count = len(record.tokens)
+        if len(record.steps) != count:
+            raise InputError(f"{count} tokens but {len(record.steps)} steps")
+        if len(record.logprobs) not in (0, count):
+            raise InputError(f"{count} tokens but {len(record.logprobs)} logprobs")
+        if record.canvas is not None and (masked := record.canvas.count(None)) != count:
+            raise InputError(f"{masked} positions of the canvas are masked but there are {count} tokens")
+        fields = msgspec.structs.asdict(record) | {"length": count, "forwards": record.forwards or 0}
+        fields |= {name: fields[name] or "" for name in _TEXTS}
+        if record.text is None:
+            fields["text"] = " ".join(join_subwords(record.tokens)[0])
+        if record.writes is not None:
+            fields["writes"] = [Write(*write) for write in record.writes]
+        return cls(**fields)
 
 
 _ALWAYS = ("source", "text", "tokens", "steps", "logprobs", "order", "length", "signature", "model", "task")
@@ -172,14 +185,13 @@ def to_dataframe(trajectories: Iterable[Trajectory]) -> "DataFrame":
 
 def read_trajectories(file: Path) -> Iterator[Trajectory]:
     """The trajectories in a file, one per line; an `InputError` names the first invalid line."""
-    empty = True
+    number = 0
     for number, line in enumerate(read_lines(file), start=1):
-        empty = False
         try:
-            yield _parse(line)
+            yield Trajectory.from_json(line)
         except InputError as error:
             raise InputError(f"{file}, line {number}: {error}") from None
-    if empty:
+    if number == 0:
         raise InputError(f"{file}: is empty, expected one trajectory a line")
 
 
@@ -223,31 +235,6 @@ def check_systems(systems: Mapping[str, Sequence[Trajectory]], references: Seque
     if references is not None and len(references) != len(trajectories):
         raise InputError(f"{first} has {len(trajectories):,} sentences but there are {len(references):,} references")
     return len(trajectories)
-
-
-def _parse(line: str) -> Trajectory:
-    """A trajectory from a line of JSON, with every field checked."""
-    record = decode_json(line, _Line)
-    count = len(record.tokens)
-    if len(record.steps) != count:
-        raise InputError(f"{count} tokens but {len(record.steps)} steps")
-    if len(record.logprobs) not in (0, count):
-        raise InputError(f"{count} tokens but {len(record.logprobs)} logprobs")
-    if record.canvas is not None and (masked := record.canvas.count(None)) != count:
-        raise InputError(f"{masked} positions of the canvas are masked but there are {count} tokens")
-    texts = {name: getattr(record, name) or "" for name in _TEXTS}
-    if record.text is None:
-        texts["text"] = " ".join(join_subwords(record.tokens)[0])
-    return Trajectory(
-        tokens=record.tokens,
-        steps=record.steps,
-        logprobs=record.logprobs,
-        length=count,
-        canvas=record.canvas,
-        writes=None if record.writes is None else [Write(*write) for write in record.writes],
-        forwards=record.forwards or 0,
-        **texts,
-    )
 
 
 _Position = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]

@@ -1,7 +1,6 @@
 """Schedules by name: how many positions a step fills."""
 
-from anyorder.decoding.schedules import adaptive, blocks, fixed  # noqa: F401 - importing them registers their schedules
-from anyorder.decoding.schedules.adaptive import Threshold
+from anyorder.decoding.schedules import adaptive, blocks, step_counts  # noqa: F401 - importing them registers their schedules
 from anyorder.decoding.schedules.base import (
     SCHEDULES,
     AdaptiveSchedule,
@@ -20,7 +19,6 @@ __all__ = [
     "Constant",
     "FixedSchedule",
     "Schedule",
-    "Threshold",
     "best_ranked",
     "make_schedule",
     "register_schedule",

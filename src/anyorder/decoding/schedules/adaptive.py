@@ -1,6 +1,6 @@
 """Schedules that look at the predictions: a step fills as many positions as the model is confident about."""
 
-from typing import ClassVar
+from copy import copy
 
 import numpy as np
 import torch
@@ -17,10 +17,9 @@ from anyorder.orders.confidence import entropy
 class Threshold(AdaptiveSchedule):
     """All positions whose best token has at least this probability; if there are none, the top-ranked one."""
 
-    DEFAULT: ClassVar[float] = 0.9
     is_local = True
 
-    def __init__(self, probability: float = DEFAULT):
+    def __init__(self, probability: float = 0.9):
         check_probability(probability)
         self.probability = probability
 
@@ -42,7 +41,7 @@ class Factor(AdaptiveSchedule):
         ranking, rank = ranked(scores)
         probabilities = best_logprobs(state).exp().gather(1, ranking)
         enough = probabilities >= 1 - self.factor / (rank + 1)
-        return unranked(prefix(enough), ranking)
+        return ranked_prefix(enough, ranking)
 
 
 @register_schedule("entropy-bound")
@@ -62,39 +61,33 @@ class EntropyBound(AdaptiveSchedule):
         entropies = entropies.where(scores.gather(1, ranking) > -torch.inf, torch.inf)
         joint = entropies.cumsum(1) - entropies.cummax(1).values
         enough = (joint <= self.bound) & (entropies < torch.inf)
-        return unranked(prefix(enough), ranking)
+        return ranked_prefix(enough, ranking)
 
 
 @register_schedule("klass")
 class Klass(AdaptiveSchedule):
     """Where the best token is more probable than P and the KL divergence between steps was below D twice in a row."""
 
-    STEPS: ClassVar[int] = 2
-
     def __init__(self, probability: float = 0.9, divergence: float = 0.01):
         check_probability(probability)
         check_number("divergence", divergence, above=0)
         self.probability = probability
         self.divergence = divergence
-        self._before: Tensor | None = None
-        """(M, vocab_size) log-probabilities of the previous step."""
-        self._row: Tensor | None = None
-        """(B, T) int64: the row of each position in `_before`; -1 if it was not masked."""
-        self._stable: Tensor | None = None
-        """(B, T) int64: for how many steps the prediction has changed by less than the bound."""
+        self._before: tuple[Tensor, Tensor, Tensor] | None = None
+        """Of the step before: (M, vocab_size) log-probabilities; (B, T) the row of each position in them, -1 if it had
+        none; (B, T) for how many steps the prediction has changed by less than the bound."""
 
     def start(self) -> "Klass":
-        fresh = Klass(self.probability, self.divergence)
-        fresh.name = self.name
-        return fresh
+        return copy(self)
 
     def keep(self, canvases: Tensor) -> None:
-        if self._row is not None and self._stable is not None:
-            self._row, self._stable = self._row[canvases], self._stable[canvases]
+        if self._before is not None:
+            logprobs, row, stable = self._before
+            self._before = logprobs, row[canvases], stable[canvases]
 
     def accept(self, state: State, scores: Tensor) -> Tensor:
         stable = self._update(state)
-        return (best_logprobs(state) > float(np.log(self.probability))) & (stable >= self.STEPS)
+        return (best_logprobs(state) > float(np.log(self.probability))) & (stable >= 2)
 
     def _update(self, state: State) -> Tensor:
         """Count how many steps each position has been stable; remember this step."""
@@ -102,15 +95,15 @@ class Klass(AdaptiveSchedule):
         assert state.where is not None
         now, where = state.logits.log_softmax(-1), state.where
         stable = torch.zeros(state.masked.shape, dtype=torch.int64, device=now.device)
-        if self._before is not None and self._row is not None and self._stable is not None:
-            row = self._row.flatten()[where]
-            divergence = row_sums(now.exp() * (now - self._before[row.clamp(min=0)]))
+        if self._before is not None:
+            before, rows, counts = self._before
+            row = rows.flatten()[where]
+            divergence = row_sums(now.exp() * (now - before[row.clamp(min=0)]))
             is_stable = (row >= 0) & (divergence < self.divergence)
-            stable.view(-1).index_copy_(0, where, torch.where(is_stable, self._stable.flatten()[where] + 1, 0))
-        rows = torch.arange(len(where), device=now.device)
-        self._row = torch.full_like(stable, -1)
-        self._row.view(-1).index_copy_(0, where, rows)
-        self._before, self._stable = now, stable
+            stable.view(-1).index_copy_(0, where, torch.where(is_stable, counts.flatten()[where] + 1, 0))
+        rows = torch.full_like(stable, -1)
+        rows.view(-1).index_copy_(0, where, torch.arange(len(where), device=now.device))
+        self._before = now, rows, stable
         return stable
 
 
@@ -126,14 +119,9 @@ def ranked(scores: Tensor) -> tuple[Tensor, Tensor]:
     return ranking, torch.arange(1, scores.shape[1] + 1, device=scores.device)
 
 
-def unranked(chosen: Tensor, ranking: Tensor) -> Tensor:
-    """(B, T) `chosen`, indexed by rank, rearranged to be indexed by position."""
-    return torch.zeros_like(chosen).scatter_(1, ranking, chosen)
-
-
-def prefix(true: Tensor) -> Tensor:
-    """(B, T) bool: true before the first position in each row where `true` is false."""
-    return true.long().cumprod(1).bool()
+def ranked_prefix(enough: Tensor, ranking: Tensor) -> Tensor:
+    """(B, T) bool, by position: the longest prefix of each ranking that is enough. enough: (B, T) bool, by rank."""
+    return torch.zeros_like(enough).scatter_(1, ranking, enough.long().cumprod(1).bool())
 
 
 def check_probability(probability: float) -> None:

@@ -6,7 +6,6 @@ never waits for the device. An `AdaptiveSchedule` looks at the model's predictio
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -38,11 +37,7 @@ class Schedule:
     def reach(self, remaining: np.ndarray, total: np.ndarray) -> np.ndarray | None:
         """(B,) how many masked positions, from the left, `narrow` leaves in each sequence; None for all.
 
-        Called only if filled positions are never masked again.
-
-        Args:
-            remaining: (B,) positions still masked.
-            total: (B,) positions that were initially masked.
+        Called only if filled positions are never masked again. remaining, total: see `FixedSchedule.counts`.
         """
         return None
 
@@ -105,15 +100,12 @@ def register_schedule(name: str) -> Callable[[type[Schedule]], type[Schedule]]:
     return register("a schedule", name, SCHEDULES)
 
 
-@dataclass
 class Constant(FixedSchedule):
     """`one` position per step (the paper), or `k`."""
 
-    size: int = 1
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return "one" if self.size == 1 else str(self.size)
+    def __init__(self, size: int = 1):
+        self.size = size
+        self.name = "one" if size == 1 else str(size)
 
     def counts(self, remaining: np.ndarray, total: np.ndarray, step: int) -> np.ndarray:
         return np.minimum(self.size, remaining)
@@ -127,10 +119,8 @@ def make_schedule(name: str | int | Schedule) -> Schedule:
     if isinstance(name, Schedule):
         return name
     text = str(name).strip()
-    if text == "one":
-        return Constant(1)
-    if is_count(text):
-        return Constant(int(text))
+    if text == "one" or is_count(text):
+        return Constant(1 if text == "one" else int(text))
     return from_name("schedule", text, SCHEDULES, also=("one", "a whole number from 1 to a thousand million"))
 
 

@@ -3,6 +3,8 @@
 A block is b of the initially masked positions, so given tokens, such as a prompt, belong to no block.
 """
 
+from copy import copy
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,7 +18,7 @@ from anyorder.decoding.schedules.base import (
 )
 from anyorder.errors import InputError
 from anyorder.orders.base import State
-from anyorder.registry import check_count, is_count
+from anyorder.registry import is_count
 
 
 @register_schedule("blocks")
@@ -24,7 +26,6 @@ class Blocks(Schedule):
     """Blocks of b positions from left to right; the schedule after + applies within each: blocks:8+threshold:0.9."""
 
     def __init__(self, size: int, inner: Schedule):
-        check_count("size of a block", size)
         if isinstance(inner, Blocks):
             raise InputError("there are no blocks inside blocks")
         self.size, self.inner = size, inner
@@ -32,10 +33,12 @@ class Blocks(Schedule):
 
     @classmethod
     def parse(cls, options: str) -> "Blocks":
-        size, plus, inner = (part.strip() for part in options.partition("+"))
+        size, plus, name = (part.strip() for part in options.partition("+"))
         if not is_count(size):
             raise InputError(f"'{size}' is not a whole number from 1 to a thousand million")
-        return in_blocks(int(size), make_schedule(inner if plus else "one"))
+        inner = make_schedule(name if plus else "one")
+        kind = FixedBlocks if isinstance(inner, FixedSchedule) else AdaptiveBlocks
+        return kind(int(size), inner)
 
     def narrow(self, state: State, scores: Tensor) -> Tensor:
         block = self._blocks(state)
@@ -59,25 +62,22 @@ class FixedBlocks(Blocks, FixedSchedule):
 
     inner: FixedSchedule
 
-    def __init__(self, size: int, inner: FixedSchedule):
+    def __init__(self, size: int, inner: Schedule):
         super().__init__(size, inner)
-        self._counts: dict[int, np.ndarray] = {}
+        self._known: dict[int, list[int]] = {}
 
     def counts(self, remaining: np.ndarray, total: np.ndarray, step: int) -> np.ndarray:
         lengths, canvas = np.unique(total, return_inverse=True)
-        now = [counts[step - 1] if step <= len(counts) else self.size for counts in map(self._of_length, lengths)]
+        by_step = [self.counts_by_step(length) for length in lengths.tolist()]
+        now = [counts[step - 1] if step <= len(counts) else self.size for counts in by_step]
         return np.array(now)[canvas]
 
-    def _of_length(self, total: int) -> np.ndarray:
-        """How many positions each step fills, block by block."""
-        if total not in self._counts:
-            whole, rest = divmod(int(total), self.size)
-            last = self.inner.counts_by_step(rest)
-            self._counts[total] = np.array([*(self.inner.counts_by_step(self.size) * whole if whole else []), *last])
-        return self._counts[total]
-
-    def steps(self, total: int) -> int:
-        return len(self._of_length(total))
+    def counts_by_step(self, total: int) -> list[int]:
+        if total not in self._known:
+            whole, rest = divmod(total, self.size)
+            block = self.inner.counts_by_step(self.size) if whole else []
+            self._known[total] = block * whole + self.inner.counts_by_step(rest)
+        return self._known[total]
 
 
 class AdaptiveBlocks(Blocks, AdaptiveSchedule):
@@ -89,17 +89,9 @@ class AdaptiveBlocks(Blocks, AdaptiveSchedule):
         return self.inner.accept(state, scores)
 
     def start(self) -> "AdaptiveBlocks":
-        fresh = AdaptiveBlocks(self.size, self.inner.start())
-        fresh.name = self.name
+        fresh = copy(self)
+        fresh.inner = self.inner.start()
         return fresh
 
     def keep(self, canvases: Tensor) -> None:
         self.inner.keep(canvases)
-
-
-def in_blocks(size: int, inner: Schedule) -> Blocks:
-    """`inner` applied per block."""
-    if isinstance(inner, FixedSchedule):
-        return FixedBlocks(size, inner)
-    assert isinstance(inner, AdaptiveSchedule)
-    return AdaptiveBlocks(size, inner)

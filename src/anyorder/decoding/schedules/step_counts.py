@@ -1,6 +1,4 @@
-"""Schedules that are known in advance: a number of steps, and how many positions are left after each."""
-
-from abc import abstractmethod
+"""Schedules that only count: how many positions a step fills depends on the step and on how many are left."""
 
 import numpy as np
 import torch
@@ -10,48 +8,38 @@ from anyorder.orders.positional import grid_levels
 from anyorder.registry import check_count
 
 
-@register_schedule("steps")
-class EvenSteps(FixedSchedule):
-    """T steps of equal size; if the positions do not divide evenly, the first steps fill one more."""
+class NumberOfSteps(FixedSchedule):
+    """At most T steps."""
 
     def __init__(self, number: int = 10):
         check_count("number of steps", number)
         self.number = number
+
+
+@register_schedule("steps")
+class EvenSteps(NumberOfSteps):
+    """T steps of equal size; if the positions do not divide evenly, the first steps fill one more."""
 
     def counts(self, remaining: np.ndarray, total: np.ndarray, step: int) -> np.ndarray:
         steps_left = max(self.number - step + 1, 1)
         return -(-remaining // steps_left)
 
 
-class MaskedAfter(FixedSchedule):
-    """Says how many positions are still masked after each of T steps."""
-
-    def __init__(self, number: int = 10):
-        check_count("number of steps", number)
-        self.number = number
-
-    @abstractmethod
-    def masked_after(self, total: np.ndarray, step: int) -> np.ndarray:
-        """(B,) positions. step: from 1 to `number`."""
-
-    def counts(self, remaining: np.ndarray, total: np.ndarray, step: int) -> np.ndarray:
-        return remaining - self.masked_after(total, min(step, self.number))
-
-
 @register_schedule("linear")
-class Linear(MaskedAfter):
+class Linear(NumberOfSteps):
     """T steps; after step t, n (1 - t/T) of n positions are masked."""
 
-    def masked_after(self, total: np.ndarray, step: int) -> np.ndarray:
-        return total * (self.number - step) // self.number
+    def counts(self, remaining: np.ndarray, total: np.ndarray, step: int) -> np.ndarray:
+        return remaining - total * max(self.number - step, 0) // self.number
 
 
 @register_schedule("cosine")
-class Cosine(MaskedAfter):
+class Cosine(NumberOfSteps):
     """T steps; after step t, n cos(t/T pi/2) of n positions are masked, so later steps fill more."""
 
-    def masked_after(self, total: np.ndarray, step: int) -> np.ndarray:
-        return np.floor(total * np.cos(np.pi / 2 * step / self.number)).astype(np.int64)
+    def counts(self, remaining: np.ndarray, total: np.ndarray, step: int) -> np.ndarray:
+        masked_after = total * np.cos(np.pi / 2 * min(step, self.number) / self.number)
+        return remaining - np.floor(masked_after).astype(np.int64)
 
 
 @register_schedule("dilated")
