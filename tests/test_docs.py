@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "anyorder"
 LAYERS = [
     {"errors"},
+    {"records"},
     {"files", "device", "progress", "plugins", "registry", "web"},
     {"data"},
     {"models"},

@@ -27,7 +27,7 @@ from anyorder.data.text import TextConfig, check_language
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError, unknown
 from anyorder.files import read_whole, verify, write_json
-from anyorder.files.records import Record, read_record
+from anyorder.records import Record, read_record
 
 MANIFEST = "manifest.json"
 MAX_CORPORA = 256

@@ -18,7 +18,7 @@ from anyorder.data.corpus import read_lines
 from anyorder.data.subwords import join_subwords
 from anyorder.errors import InputError
 from anyorder.files import atomic_file
-from anyorder.files.records import decode_json
+from anyorder.records import decode_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame

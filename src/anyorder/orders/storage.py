@@ -16,10 +16,10 @@ from safetensors.torch import save as to_bytes
 from anyorder.device import shapes_only
 from anyorder.errors import InputError, unknown
 from anyorder.files import atomic_folder, is_leftover, read_whole, sha256, verify, write_json
-from anyorder.files.records import read_record, read_tensors
 from anyorder.models.base import SavedModel
 from anyorder.models.native.storage import BUNDLED
 from anyorder.orders.policy import FEATURES, PolicyConfig, PolicyNetwork
+from anyorder.records import read_record, read_tensors
 
 CONFIG, WEIGHTS, FOLDER, DEFAULT = "order.json", "order.safetensors", "learned", "default"
 FORMAT = 1

@@ -27,10 +27,10 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.device import inference_dtype, to_device
 from anyorder.errors import InputError
 from anyorder.files import atomic_folder, sha256, verify, write_json
-from anyorder.files.records import read_record
 from anyorder.models.hf.pretrained import import_transformers, quiet
 from anyorder.models.native.storage import WEIGHTS
 from anyorder.models.native.translation_model import TranslationModel
+from anyorder.records import read_record
 from anyorder.reproduce.jobs import DecodeJob, OpenModel, RunJob
 from anyorder.training.batches import IGNORED, Cursor, shuffled
 from anyorder.training.config import TrainConfig, choose_by_device

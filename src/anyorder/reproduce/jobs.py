@@ -24,8 +24,8 @@ from anyorder.decoder import Decoder
 from anyorder.decoding.trajectory import Trajectory, read_trajectories, write_trajectories
 from anyorder.errors import InputError
 from anyorder.files import atomic_file, atomic_folder, read_whole, recover_folder, sha256, verify, write_json
-from anyorder.files.records import Record, parse_json, read_record
 from anyorder.models.native.storage import WEIGHTS, find
+from anyorder.records import Record, parse_json, read_record
 from anyorder.reproduce.data_folders import SplitSet
 from anyorder.training.run_folder import LOG, describe_changes, with_defaults
 

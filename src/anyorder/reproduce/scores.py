@@ -19,7 +19,7 @@ from anyorder import __version__, progress
 from anyorder.analysis.analyze import analyze
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.evaluation.evaluate import score_systems
-from anyorder.files.records import read_json
+from anyorder.records import read_json
 from anyorder.reproduce.jobs import plain_name, write_whole_json
 from anyorder.reproduce.plan import PlannedPart
 from anyorder.reproduce.tables import BASELINE, Part, Table

@@ -37,8 +37,8 @@ from anyorder.files import (
     write_json,
     write_tensors,
 )
-from anyorder.files.records import Record, parse_json, read_record, read_tensors
 from anyorder.progress import is_main_process
+from anyorder.records import Record, parse_json, read_record, read_tensors
 from anyorder.training.batches import Cursor
 
 LOG = "log.jsonl"

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anyorder.files.records import Record
+from anyorder.records import Record
 
 _NOT_SETTINGS = ("architectures", "auto_map", "model_type", "transformers_version", "torch_dtype", "dtype")
 _IDS = ("mask_token_id", "eos_token_id", "pad_token_id")

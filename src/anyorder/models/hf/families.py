@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from anyorder.errors import InputError
-from anyorder.files.records import Record
 from anyorder.models.hf.conversion import (
     dit_config,
     dit_weights,
@@ -20,6 +19,7 @@ from anyorder.models.hf.conversion import (
     llada_moe_config,
     same_config,
 )
+from anyorder.records import Record
 
 if TYPE_CHECKING:
     from torch import Tensor

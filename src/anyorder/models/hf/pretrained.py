@@ -11,10 +11,10 @@ import torch
 
 from anyorder.errors import InputError
 from anyorder.files import verify
-from anyorder.files.records import Record, check_finite, no_weights, parse_json, read_json, read_record, read_tensors
 from anyorder.models.hf.adapter import TransformersModel
 from anyorder.models.hf.families import FAMILIES, Family, family_of
 from anyorder.models.native.storage import CONFIG, WEIGHTS, as_input_error, find, local_folder
+from anyorder.records import Record, check_finite, no_weights, parse_json, read_json, read_record, read_tensors
 
 PREFIX = "hf:"
 _VOCABULARIES = ("merges.txt", "vocab.txt", "*.model")

@@ -20,9 +20,9 @@ from anyorder.data.vocabulary import Vocabulary
 from anyorder.device import Uninitialized, shapes_only
 from anyorder.errors import InputError, unknown
 from anyorder.files import atomic_folder, read_whole, verify, write_json, write_tensors
-from anyorder.files.records import Record, check_shapes, read_record, read_tensors
 from anyorder.models.native.length import LengthTable
 from anyorder.models.native.translation_model import ModelConfig, TranslationModel
+from anyorder.records import Record, check_shapes, read_record, read_tensors
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"

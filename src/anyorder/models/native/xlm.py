@@ -9,10 +9,10 @@ from torch import Tensor
 from anyorder.data.text import TextConfig
 from anyorder.data.vocabulary import FILE, Vocabulary
 from anyorder.errors import InputError
-from anyorder.files.records import Record, read_record, read_tensors
 from anyorder.models.native.storage import WEIGHTS, as_input_error, build
 from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import ModelConfig, TranslationModel
+from anyorder.records import Record, read_record, read_tensors
 
 
 def load_xlm(folder: Path, config: Record) -> TranslationModel:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 from anyorder.errors import InputError
-from anyorder.files.records import read_json
+from anyorder.records import read_json
 
 if TYPE_CHECKING:
     from torch import Tensor

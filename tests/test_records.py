@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from anyorder.errors import InputError, check_number
-from anyorder.files.records import Record, parse_json, read_json, read_record, read_tensors
+from anyorder.records import Record, parse_json, read_json, read_record, read_tensors
 
 T = TypeVar("T")
 
