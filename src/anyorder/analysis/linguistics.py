@@ -24,7 +24,7 @@ FUNCTION = frozenset({"ADP", "AUX", "CCONJ", "DET", "PART", "PRON", "SCONJ"})
 CONTENT = frozenset({"ADJ", "ADV", "INTJ", "NOUN", "NUM", "PROPN", "VERB"})
 """Universal tags of content words. Punctuation and symbols are neither."""
 TAG = "tag "
-"""Before a part of speech, the name of a metric: the relative step of its words."""
+"""Prefix of the metrics by part of speech: the relative step of its words."""
 
 
 @cache

@@ -59,7 +59,18 @@ def learn_order(
     elif data is None or direction is None:
         raise InputError("give --data and --direction (translation), --task (puzzles) or --text to learn on")
     result = library.learn_order(
-        model, task or direction or "", out, data, text, mask_share, policy, rl, run, None, name, resume, init
+        model,
+        task or direction or "",
+        out,
+        data,
+        text,
+        mask_share,
+        policy=policy,
+        rl=rl,
+        run=run,
+        name=name,
+        resume=resume,
+        init=init,
     )
     if not is_main_process():
         return

@@ -67,8 +67,8 @@ def run_lines(
 ) -> None:
     """Decode lines, print and write their trajectories, and report on lines that were not used as they are.
 
-    word: what is done to a text, such as `translate`; config: more of the config. A single text that cannot be filled
-    is an error; a sentence that cannot be translated as it is never is.
+    word: what is done to a text, such as `translate`; config: more of the config. A single text that
+    cannot be filled as it is is an error; a single sentence is split or truncated, as in a file.
     """
     settings, stem = decoding.config(**config), word.removesuffix("e")
     check_apart({"--json": output.json}, [given.file, reference])

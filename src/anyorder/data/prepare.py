@@ -34,7 +34,7 @@ MAX_VOCABULARY = 10_000_000
 
 
 def prepare(
-    languages: tuple[str, ...],
+    languages: Sequence[str],
     splits: Mapping[str, Sequence[Corpus]],
     out: Path,
     *,
@@ -61,8 +61,7 @@ def prepare(
         hold_out: New splits made of the last pairs of training corpora: `{"order": {"news": 5000}}`.
         workers: Number of processes; one per core if None.
     """
-    text = text or TextConfig()
-    filters = filters or FilterConfig()
+    languages, text, filters = tuple(languages), text or TextConfig(), filters or FilterConfig()
     hold_out = hold_out or {}
     check_number("workers", workers, at_least=1, at_most=MAX_WORKERS)
     if isinstance(vocabulary, int):

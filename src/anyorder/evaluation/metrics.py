@@ -1,4 +1,4 @@
-"""Metrics: scores of a test set that follow from sums of counts over its examples, and those of texts with masks.
+"""Metrics: scores of a test set that follow from sums of counts over its examples, and those of texts.
 
 Because only sums matter, every score, interval and significance test is computed in the same way, whatever is counted.
 Knows nothing about models, tables or files.

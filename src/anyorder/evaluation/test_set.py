@@ -107,7 +107,7 @@ def read_test_set(
     - Of texts to fill, a share of the tokens is masked at random, and what is counted is the tokens recovered.
     - Anything else has references, and is right if its text equals the reference.
 
-    What is not listed is as in `evaluate_orders`.
+    `lines` are the `sources` of `evaluate_orders`; what else is not listed is as there.
 
     Args:
         is_gold: Whether the references determine the lengths of translations.

@@ -57,7 +57,7 @@ _STYLE = {
 }
 _NO_DATE: dict[str, dict[str, None]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
 """Metadata by format: without a date, the same analysis gives the same file."""
-Systems = Sequence[Mapping[str, Any]]
+_Records = Sequence[Mapping[str, Any]]
 """Those of an analysis, as in its JSON."""
 
 
@@ -112,7 +112,7 @@ def plot_all(
     return [Path(folder) / name for name in names]
 
 
-def _plot(draw: Callable[[Systems], Any], analysis: Analysis | Mapping[str, Any], file: str | Path | None) -> Any:
+def _plot(draw: Callable[[_Records], Any], analysis: Analysis | Mapping[str, Any], file: str | Path | None) -> Any:
     if file is not None:
         _check_format(Path(file).suffix.removeprefix("."))
     with _style():
@@ -125,7 +125,7 @@ def _plot(draw: Callable[[Systems], Any], analysis: Analysis | Mapping[str, Any]
     return figure
 
 
-def _systems(analysis: Analysis | Mapping[str, Any]) -> Systems:
+def _systems(analysis: Analysis | Mapping[str, Any]) -> _Records:
     record = analysis.as_json() if isinstance(analysis, Analysis) else analysis
     return [system for system in record.get("systems") or [] if system]
 
@@ -143,7 +143,7 @@ def _save(figure: Any, file: Path) -> None:
     file.write_bytes(drawn.getvalue())
 
 
-def _draw_heat_maps(systems: Systems) -> Any:
+def _draw_heat_maps(systems: _Records) -> Any:
     """One map per system, all on the same scale."""
     from matplotlib.colors import ListedColormap, PowerNorm
 
@@ -168,7 +168,7 @@ def _draw_heat_maps(systems: Systems) -> Any:
     return figure
 
 
-def _draw_metrics(systems: Systems) -> Any:
+def _draw_metrics(systems: _Records) -> Any:
     """Dots with 95% intervals; the band and the tick behind them are random orders of the same lengths."""
     by_name = {
         name: [(system["name"], (system.get("figures") or {}).get(name) or {}) for system in systems]
@@ -208,7 +208,7 @@ def _draw_metrics(systems: Systems) -> Any:
     return figure
 
 
-def _draw_jumps(systems: Systems) -> Any:
+def _draw_jumps(systems: _Records) -> Any:
     """One histogram per system."""
     shown = [system for system in systems if system.get("jumps")]
     if not shown:

@@ -67,7 +67,7 @@ class Task(ABC):
     def examples(self, model: Any, lines: Sequence[str], references: Sequence[str] | None = None) -> list[Any]:
         """Read lines of any content; what is wrong with a line is one of its `problems`.
 
-        references: one per line, if there are any; translations get their lengths.
+        references: one per line, if there are any; a translation is then decoded with the length of its reference.
         """
 
     @abstractmethod
@@ -113,11 +113,11 @@ class Task(ABC):
         return Trajectory(**{**common, **fields})
 
     def canvas(self, model: Any, text: str, length: int | None = None, seed: int = 1) -> Canvas:
-        """A canvas to fill by hand (`decoding.stepper`); an `InputError` if there is none.
+        """A canvas to fill by hand (`decoding.stepper`), which the explorer needs; an `InputError` if there is none.
 
         length: of the target, for tasks that have one.
         """
-        raise InputError(f"{self.name}: cannot be filled by hand")
+        raise InputError(f"{self.name}: cannot be filled by hand, so the explorer cannot show it")
 
 
 NOTHING = Hypothesis(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
