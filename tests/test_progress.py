@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from anyorder.cli import main
-from anyorder.progress import Screen
+from anyorder.progress import WIDE, Screen
 from anyorder.report.table_data import Cell, Column, TableData
 from anyorder.report.terminal import render_tables
 
@@ -54,3 +54,17 @@ def test_verbs_print_on_an_ascii_stream(printed: Callable[..., str]) -> None:
     assert "left-to-right" in printed("ascii", lambda: main(["orders"]))
     evaluate = ["evaluate", "--model", "sudoku-4x4", "--limit", "2", "--orders", "uniform,margin", "--device", "cpu"]
     assert "|margin  |" in printed("ascii", lambda: main(evaluate))
+
+
+def test_the_width_of_a_screen(printed: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wide where it is no terminal, unless the user says how wide; a terminal keeps its own width."""
+    widths: list[int] = []
+    monkeypatch.delenv("COLUMNS", raising=False)
+    printed("utf-8", lambda: widths.append(Screen().width))
+    monkeypatch.setenv("COLUMNS", "50")
+    printed("utf-8", lambda: widths.append(Screen().width))
+    monkeypatch.delenv("COLUMNS")
+    monkeypatch.setattr(Screen, "is_terminal", True)
+    printed("utf-8", lambda: widths.append(Screen().width))
+    assert widths[:2] == [WIDE, 50]
+    assert widths[2] != WIDE

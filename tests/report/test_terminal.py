@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from anyorder.analysis.analyze import analyze
 from anyorder.decoding.trajectory import Trajectory, Write
-from anyorder.report.table_data import analysis_tables
-from anyorder.report.terminal import trace
+from anyorder.report.table_data import Cell, Column, TableData, analysis_tables
+from anyorder.report.terminal import render_tables, trace
 from tests.report.conftest import make_answers, make_systems
 
 CLUES = "1234341221430020"
@@ -77,3 +77,10 @@ def test_tables_of_an_analysis_count_puzzles_or_sentences() -> None:
 def test_a_verb_that_prints_does_not_wait_for_what_scores() -> None:
     code = "import sys, anyorder.report.terminal; print({'sacrebleu', 'torch'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_a_table_is_split_where_it_does_not_fit() -> None:
+    """Names take 6 + 2 characters, the columns 5 + 2 and, with the spread, 9 + 2."""
+    columns = [Column("BLEU", [Cell("20.00")]), Column("Δ", [Cell("+1.00", ".50")])]
+    table = TableData("title", "order", ["margin"], {"all": columns})
+    assert [len(render_tables(table, width)) for width in (26, 25, 8)] == [1, 2, 2]
