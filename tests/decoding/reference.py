@@ -101,6 +101,8 @@ def _chosen(one: Reference, schedule: str, ranking: list[int], logp: torch.Tenso
         count = len(ranking) - math.floor(total * (numbers[0] - step) / numbers[0])
     elif kind == "cosine":
         count = len(ranking) - math.floor(total * math.cos(math.pi / 2 * min(step / numbers[0], 1)))
+    elif kind == "timesteps":
+        count = dream_counts(total, int(numbers[0]), 0.001)[step - 1]
     elif kind == "dilated":
         base, reached = int(numbers[0]), set()
         for t in range(1, step + 1):
@@ -195,3 +197,13 @@ REVISIONS: dict[str, Callable[[Reference, list[float], torch.Tensor], None]] = {
     "remdm-rescale": _remdm(lambda one, earlier, bound, eta: dict.fromkeys(earlier, eta * bound)),
     "remdm-conf": _remdm(_softmax_of_doubt),
 }
+
+
+def dream_counts(length: int, steps: int, eps: float) -> list[int]:
+    """How many positions the steps of Dream's sampler fill, for one sentence, without steps that fill none."""
+    times, masked, counts = torch.linspace(1, eps, steps + 1), length, []
+    for i in range(steps):
+        share = torch.tensor(float(masked)) * (1 - times[i + 1] / times[i])
+        counts.append(int(share) if i < steps - 1 else masked)
+        masked -= counts[-1]
+    return [count for count in counts if count]

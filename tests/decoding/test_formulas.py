@@ -20,7 +20,7 @@ from tests.models.test_base import MASK, NeighborModel
 
 MODEL = NeighborModel()
 NAMED_SCHEDULES = [
-    "one", "3", "steps:3", "linear:4", "cosine:4", "dilated:2", "dilated:3", "threshold:0.4", "factor:1.2",
+    "one", "3", "steps:3", "linear:4", "cosine:4", "timesteps:4", "dilated:2", "dilated:3", "threshold:0.4", "factor:1.2",
     "entropy-bound:1.5", "klass:0.3,0.01", "blocks:3", "blocks:4+cosine:2", "blocks:4+threshold:0.4",
     "blocks:5+klass:0.3,0.01", "blocks:5+entropy-bound:1.5",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ from anyorder.errors import InputError
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import State, make_order
 from tests.conftest import tiny
+from tests.decoding.reference import dream_counts
 from tests.decoding.test_engine import MIXED, canvases_of
 
 
@@ -144,3 +145,22 @@ def test_canvases_without_a_mask_come_back_as_they_are(model: TranslationModel, 
     [filled] = decode(model, [canvas], make_order("margin"), make_schedule(schedule), make_revision(revision))
     assert filled.ids.tolist() == tokens.tolist()
     assert filled.steps.tolist() == [0] * 4
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 16, 64])
+@pytest.mark.parametrize("eps", [0.001, 0.1])
+def test_dreams_timesteps(steps: int, eps: float) -> None:
+    schedule = make_schedule(f"timesteps:{steps},{eps}")
+    assert isinstance(schedule, FixedSchedule)
+    for length in (1, 2, 5, 32, 100):
+        assert schedule.counts_by_step(length) == dream_counts(length, steps, eps)
+    total = np.array([32, 5, 32])  # counts are each sentence's own
+    first = [dream_counts(n, steps, eps)[0] for n in total.tolist()]
+    assert schedule.counts(total, total, 1).tolist() == first
+
+
+def test_wrong_timesteps() -> None:
+    with pytest.raises(InputError, match="eps 2: expected a number between 0 and 1"):
+        make_schedule("timesteps:4,2")
+    with pytest.raises(InputError, match="number of timesteps 1e.09: expected a whole number from 1 to 10,000"):
+        make_schedule("timesteps:1000000000")
