@@ -21,7 +21,7 @@ from anyorder.data.store import Store
 from anyorder.data.vocabulary import SPECIALS, Vocabulary
 from anyorder.decoding.state import DecodeBatch
 from anyorder.device import to_device
-from anyorder.learning.algorithm import ActorCritic, discounted_returns, leave_one_out, step_rewards
+from anyorder.learning.algorithm import ActorCritic, discounted_returns, leave_one_out, of_chosen, step_rewards
 from anyorder.learning.config import RLConfig
 from anyorder.learning.objective import OrderObjective
 from anyorder.learning.rewards import make_reward
@@ -112,7 +112,7 @@ def at_paper_size(whole_pair: bool, options: argparse.Namespace, device: torch.d
         returns = discounted_returns(step_rewards(reward, outcome, False), 0.999)
         advantages = leave_one_out(returns, copies)[to_device(decisions.rollout, device), decisions.step]
         middle = now(cuda)
-        chosen = networks.log_probs(decisions).gather(1, decisions.chosen[:, None]).squeeze(1)
+        chosen = of_chosen(networks.log_probs(decisions), decisions)
         (-(advantages * chosen).mean()).backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -1,5 +1,6 @@
 """What an order declares and what it reads."""
 
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
 from anyorder.errors import InputError
 from anyorder.models.native.translation_model import TranslationModel
-from anyorder.orders import State
+from anyorder.orders import State, make_order
 from anyorder.orders.base import Needs, function_order
 from tests.orders.test_learned import canvases
 
@@ -50,3 +51,8 @@ def test_other_errors_stay_what_they_are(model: TranslationModel) -> None:
         lambda state: (state.positions + (state.logits is None)).expand(state.masked.shape), "nothing"
     )
     decode(model, canvases(model), careful(), make_schedule("one"))
+
+
+@pytest.mark.parametrize("name", ["left-to-right", "uniform", "outer-in:stride=2", "margin"])
+def test_orders_can_be_sent_to_other_processes(name: str) -> None:
+    assert pickle.loads(pickle.dumps(make_order(name))).name == name

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -32,7 +33,8 @@ from anyorder.training.run_folder import (
 )
 from tests.processes import start_two, wait_until
 
-FINGERPRINT: dict[str, object] = {"seed": 1, "masking": {"weights": {}}}
+FINGERPRINT: dict[str, object] = {"seed": 1, "masking": {"weights": {}}, "rl": {"gamma": np.float64(0.9)}}
+"""A library user's setting may be a number of NumPy's."""
 ODD = [None, True, -2, 10**30, 1.5, "1", [], [1], {"a": []}, "missing"]
 
 

@@ -84,8 +84,12 @@ def pack(sides: Sequence[Side], side: np.ndarray, sentence: np.ndarray, language
 def pack_sentences(sentences: Sequence[Sequence[int] | np.ndarray], languages: np.ndarray, eos: int) -> PackedBatch:
     """The same for sentences that are not in a store."""
     lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    ids = np.concatenate([np.asarray(sentence, np.int64) for sentence in sentences])
-    count = len(sentences)
+    return pack_ids(np.concatenate([np.asarray(sentence, np.int64) for sentence in sentences]), lengths, languages, eos)
+
+
+def pack_ids(ids: np.ndarray, lengths: np.ndarray, languages: np.ndarray, eos: int) -> PackedBatch:
+    """The same for sentences of these lengths that are end to end in `ids`."""
+    count = len(lengths)
     return pack([Side(ids, np.cumsum(lengths))], np.zeros(count, np.int64), np.arange(count), languages, eos)
 
 

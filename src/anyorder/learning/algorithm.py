@@ -89,7 +89,8 @@ class Rollouts:
         """
         if count == 1:
             return [self]
-        part, parts = self.decisions.rollout // rollouts_per_sentence % count, []
+        part = self.decisions.rollout // rollouts_per_sentence % count
+        parts = []
         for number in range(count):
             chosen = np.flatnonzero(part == number)
             index = to_device(chosen, self.returns.device)

@@ -154,13 +154,13 @@ def _read_task(task: str | Sequence[str] | Task) -> tuple[Kind, list[Task]]:
 
 def _check_options(kind: Kind, rl: RLConfig, **arguments: object) -> None:
     """Raise an `InputError` for an argument or a setting that is missing or would be ignored."""
+    if kind in _NEEDED and arguments[_NEEDED[kind]] is None:
+        raise InputError(f"is missing: what to learn {kind} from", _NEEDED[kind])
     for name in _REFUSED[kind]:
-        if arguments.get(name) is not None:
+        if name in arguments and arguments[name] is not None:
             raise InputError(f"is not for {kind}", name)
         if name not in arguments and getattr(rl, name) != getattr(RLConfig(), name):
             raise InputError(f"is not for {kind}", name, RLConfig)
-    if kind in _NEEDED and arguments[_NEEDED[kind]] is None:
-        raise InputError(f"is missing: what to learn {kind} from", _NEEDED[kind])
     if kind != "translation" and rl.validation_split not in ("auto", "none"):
         found = f"{rl.validation_split}: there are no splits, so only auto or none"
         raise InputError(found, "validation_split", RLConfig)

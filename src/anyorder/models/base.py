@@ -50,7 +50,8 @@ class CanvasBatch:
         """A selection of the canvases, by index; indices may repeat."""
         packed = self.packed.take(canvases)
         starts = packed.starts + (self.starts - self.packed.starts)[canvases]
-        return CanvasBatch(packed, starts, self.lengths[canvases], self.sources and self.sources.take(canvases))
+        sources = None if self.sources is None else self.sources.take(canvases)
+        return CanvasBatch(packed, starts, self.lengths[canvases], sources)
 
 
 class Context(ABC):

@@ -174,6 +174,9 @@ def function_order(function: Callable[[State], Tensor], needs: Needs) -> type[Or
         def scores(self, state: State) -> Tensor:
             return function(state)
 
+        def __reduce__(self) -> tuple[Callable[[str], Order], tuple[str]]:
+            return make_order, (self.name,)  # pickle finds no class that was made in a function
+
     FunctionOrder.needs = needs
     FunctionOrder.__doc__, FunctionOrder.__module__ = function.__doc__, function.__module__
     return FunctionOrder

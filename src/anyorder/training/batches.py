@@ -104,18 +104,18 @@ def sample_mask(lengths: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def prefetch(items: Iterator[Batch], depth: int = 4) -> Generator[Batch, None, None]:
-    """The items of an iterator that runs in a thread, a few of them ahead of their reader.
+    """The items of an endless iterator that runs in a thread, a few of them ahead of their reader.
 
     Closing it waits for the thread to end: one that is still running when Python exits can crash the process.
     """
-    thread = ThreadPoolExecutor(1)
+    executor = ThreadPoolExecutor(1)
     try:
-        ahead = deque(thread.submit(next, items) for _ in range(depth))
+        ahead = deque(executor.submit(next, items) for _ in range(depth))
         while True:
-            ahead.append(thread.submit(next, items))
+            ahead.append(executor.submit(next, items))
             yield ahead.popleft().result()
     finally:
-        thread.shutdown(cancel_futures=True)
+        executor.shutdown(cancel_futures=True)
 
 
 def weights_by_corpus(corpora: Sequence[str], corpus: np.ndarray, weights: dict[str, float]) -> np.ndarray | None:

@@ -154,10 +154,15 @@ def save_state(
         write_tensors(partial / "average.safetensors", dict(average.state_dict()))
         write_tensors(partial / "optimizer.safetensors", _optimizer_tensors(model, optimizer))
         scores = {name: score for name, score in state.scores.items() if math.isfinite(score)}
-        write_json(partial / STATE, {**asdict(state), "scores": scores, "fingerprint": to_builtins(fingerprint)})
+        write_json(partial / STATE, {**asdict(state), "scores": scores, "fingerprint": _plain(fingerprint)})
     for old in checkpoints(out):
         if old != folder:
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _plain(fingerprint: dict[str, object]) -> Any:
+    """The fingerprint as JSON can hold it; a setting may be a number of NumPy's."""
+    return to_builtins(fingerprint, enc_hook=lambda value: value.item())
 
 
 def load_latest(
@@ -179,7 +184,7 @@ def load_latest(
     with _way_out(found):
         state, saved_fingerprint = _read_state(folder)
     defaults = {name: to_builtins(type(config)()) for name, config in fingerprint.items() if is_dataclass(type(config))}
-    if changed := describe_changes(with_defaults(saved_fingerprint, defaults), to_builtins(fingerprint)):
+    if changed := describe_changes(with_defaults(saved_fingerprint, defaults), _plain(fingerprint)):
         raise InputError(f"{folder}: cannot resume: {'; '.join(changed)}")
     with _way_out(found):
         _load_weights(model, folder / "model.safetensors")

@@ -91,15 +91,18 @@ class TranslationPairs:
         text = self._text
         given = text.by_corpus(only_into)
         allowed: list[list[bool]] = []
+        corpora = iter(text.corpora)  # of all stores, one after the other
         for store, split in text.parts:
             first, second = store.languages
             learned = {first: f"{second}-{first}" in self._store_of, second: f"{first}-{second}" in self._store_of}
             for name in split.corpora:
-                full_name = text.corpora[len(allowed)]
-                stored, chosen = split.only_into.get(name), given.get(full_name)
+                corpus = next(corpora)
+                stored, chosen = split.only_into.get(name), given.get(corpus)
                 if chosen is not None and chosen not in learned:
-                    raise unknown(f"language of corpus '{full_name}'", chosen, learned)
-                allowed.append([learned[code] and {stored, chosen} <= {None, code} for code in learned])
+                    raise unknown(f"language of corpus '{corpus}'", chosen, learned)
+                allowed.append(
+                    [learned[code] and stored in (None, code) and chosen in (None, code) for code in learned]
+                )
         return np.array(allowed)[text.corpus]
 
     def lengths(self, direction: str) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.data.packing import PackedBatch, pack_sentences
+from anyorder.data.packing import PackedBatch, pack_ids, pack_sentences
 from anyorder.data.text import Text, TextConfig
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.device import to_device
@@ -119,16 +119,14 @@ class TranslationModel(nn.Module):
     def pack(self, canvases: Sequence[Canvas]) -> CanvasBatch:
         languages = np.array([self.config.direction(canvas.task) for canvas in canvases])
         sources = [np.zeros(0, np.int64) if canvas.source is None else canvas.source for canvas in canvases]
-        packed_sources = pack_sentences(sources, languages[:, 0], self.vocabulary.eos)
-        return self._pairs(packed_sources, [canvas.tokens for canvas in canvases], languages[:, 1])
+        eos = self.vocabulary.eos
+        packed_sources = pack_sentences(sources, languages[:, 0], eos)
+        return _pairs(packed_sources, pack_sentences([canvas.tokens for canvas in canvases], languages[:, 1], eos))
 
     def pack_targets(self, sources: PackedBatch, lengths: np.ndarray, languages: np.ndarray) -> CanvasBatch:
         """A target of masks for each source. lengths, languages: (B,) number of masks, and of the target's language."""
-        return self._pairs(sources, [np.full(length, self.mask_token) for length in lengths], languages)
-
-    def _pairs(self, sources: PackedBatch, targets: Sequence[np.ndarray], languages: np.ndarray) -> CanvasBatch:
-        packed = pack_sentences(targets, languages, self.vocabulary.eos)
-        return CanvasBatch(packed, packed.starts + 1, packed.sizes - 2, sources)
+        masks = np.full(int(lengths.sum()), self.mask_token, np.int64)
+        return _pairs(sources, pack_ids(masks, lengths, languages, self.vocabulary.eos))
 
     def context(self, batch: CanvasBatch) -> CachedSourceContext | FullPairContext:
         assert batch.sources is not None
@@ -209,3 +207,8 @@ class TranslationModel(nn.Module):
         from anyorder.models.native.storage import save
 
         save(self, Path(folder), storage)
+
+
+def _pairs(sources: PackedBatch, targets: PackedBatch) -> CanvasBatch:
+    """Targets to fill, with their sources. Delimiters are given."""
+    return CanvasBatch(targets, targets.starts + 1, targets.sizes - 2, sources)
