@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.device import shapes_only
@@ -19,7 +20,7 @@ def weights(model: TranslationModel) -> dict[str, torch.Tensor]:
 
 def test_float32_comes_back_bit_by_bit(tmp_path: Path, vocabulary: Vocabulary) -> None:
     model = tiny(vocabulary)
-    model.length_table = LengthTable({"de-en": {3: [4, 3]}, "en-de": {4: [3]}})
+    model.length_table = LengthTable({"de-en": {3: [4, 3], 1: [1]}, "en-de": {4: [3]}})
     model.save_pretrained(tmp_path / "m")
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == [
         "checksums.json", "config.json", "lengths.json", "model.safetensors", "tokenizer.json",
@@ -95,6 +96,24 @@ def test_weights_that_are_not_numbers(tmp_path: Path, vocabulary: Vocabulary) ->
         model.save_pretrained(tmp_path / storage, storage)
         with pytest.raises(InputError, match="output_bias holds numbers that are not finite"):
             TranslationModel.from_pretrained(tmp_path / storage)
+
+
+@pytest.mark.parametrize("damage", ["no scale", "another shape", "one dimension"])
+def test_int8_weights_without_a_scale_that_fits(tmp_path: Path, vocabulary: Vocabulary, damage: str) -> None:
+    tiny(vocabulary).save_pretrained(tmp_path / "m", "int8")
+    file = tmp_path / "m" / "model.safetensors"
+    tensors = load_file(file)
+    name = next(name.removesuffix(".int8") for name in tensors if name.endswith(".int8"))
+    if damage == "no scale":
+        del tensors[f"{name}.scale"]
+    elif damage == "another shape":
+        tensors[f"{name}.scale"] = tensors[f"{name}.scale"][:-1].clone()
+    else:
+        tensors[f"{name}.int8"] = tensors[f"{name}.int8"].flatten()
+    save_file(tensors, file)
+    (tmp_path / "m" / "checksums.json").unlink()
+    with pytest.raises(InputError, match=f"model.safetensors: {name}.int8 has no scale that fits it"):
+        TranslationModel.from_pretrained(tmp_path / "m")
 
 
 def test_weights_that_do_not_fit(tmp_path: Path, vocabulary: Vocabulary) -> None:

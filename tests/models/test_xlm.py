@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from anyorder.data.packing import pack_sentences
 from anyorder.data.text import Text
@@ -96,6 +97,19 @@ def test_it_has_no_length_predictor(tmp_path: Path, vocabulary: Vocabulary) -> N
     write_xlm(tmp_path, vocabulary)
     with pytest.raises(InputError, match="no trained length predictor"):
         TranslationModel.from_pretrained(tmp_path).predict_lengths([np.array([20, 21])], "de-en", 1)
+
+
+@pytest.mark.parametrize("damage", ["missing", "another shape"])
+def test_values_that_do_not_fit_their_keys(tmp_path: Path, vocabulary: Vocabulary, damage: str) -> None:
+    write_xlm(tmp_path, vocabulary)
+    tensors = load_file(tmp_path / "model.safetensors")
+    name = next(name for name in tensors if name.endswith(".v_lin.weight"))
+    tensors[name] = tensors[name][:, :-1].clone()
+    if damage == "missing":
+        del tensors[name]
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match="does not fit its config.json"):
+        TranslationModel.from_pretrained(tmp_path)
 
 
 def test_causal_models_are_refused(tmp_path: Path, vocabulary: Vocabulary) -> None:

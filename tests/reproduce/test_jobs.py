@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.errors import InputError
 from anyorder.files import lock_folder
-from anyorder.reproduce.jobs import Cost, choose_part, run_jobs
+from anyorder.reproduce.jobs import Cost, RunJob, choose_part, run_jobs
 from anyorder.reproduce.plan import Request
 from anyorder.reproduce.reproduce import list_jobs, reproduce
 from tests.processes import FORKS
@@ -71,6 +72,19 @@ def test_missing_jobs_are_done_in_order_until_one_stops(tmp_path: Path) -> None:
     assert lines == ["1 of 5: first", "3 of 5: third", "4 of 5: fourth"]
     assert run_jobs(jobs[:3], (1, 1), lines.append)
     assert len(lines) == 3
+
+
+def test_a_run_is_done_once_its_record_says_so(tmp_path: Path) -> None:
+    """A record that does not say was written when runs were recorded only after they had finished."""
+    record, result = tmp_path / "run.json", tmp_path / "run" / "order"
+    job = RunJob("learn", "learn", tmp_path / "run", result, {"seed": 1}, torch.device("cpu"), lambda: True)
+    assert not job.done
+    result.mkdir(parents=True)
+    for finished, is_done in (({"finished": False}, False), ({"finished": True}, True), ({}, True)):
+        record.write_text(json.dumps({"key": {"seed": 1}, "device": "CPU", **finished}))
+        assert job.done == is_done
+    result.rmdir()
+    assert not job.done
 
 
 @pytest.fixture(scope="module")

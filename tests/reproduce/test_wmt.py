@@ -14,7 +14,7 @@ from anyorder.errors import InputError
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.reproduce.plan import Request
 from anyorder.reproduce.reproduce import list_jobs, reproduce
-from anyorder.reproduce.wmt import keep_languages, load_splits, with_paper
+from anyorder.reproduce.wmt import MASKED_TRANSLATION, keep_languages, load_splits, with_paper
 from tests.conftest import toy_pairs
 from tests.models.test_xlm import write_xlm
 
@@ -105,3 +105,9 @@ def test_pairs_of_directions(tmp_path: Path) -> None:
     assert with_paper([replace(request, scale="here")]) == ([], [replace(request, scale="here")])
     with pytest.raises(InputError, match="unknown direction 'fr-en'"):
         with_paper([replace(request, directions=["fr-en"])])
+
+
+def test_the_papers_settings_of_masked_translation() -> None:
+    """Its appendix: Adam at 1e-4 after a warm-up of 4,000 steps, clipped at 5."""
+    settings = MASKED_TRANSLATION
+    assert (settings.learning_rate, settings.warmup, settings.max_grad_norm) == (1e-4, 4000, 5.0)
