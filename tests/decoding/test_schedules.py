@@ -162,5 +162,5 @@ def test_dreams_timesteps(steps: int, eps: float) -> None:
 def test_wrong_timesteps() -> None:
     with pytest.raises(InputError, match="eps 2: expected a number between 0 and 1"):
         make_schedule("timesteps:4,2")
-    with pytest.raises(InputError, match="number of timesteps 1e.09: expected a whole number from 1 to 10,000"):
+    with pytest.raises(InputError, match="number of steps 1e.09: expected a whole number from 1 to 10,000"):
         make_schedule("timesteps:1000000000")

@@ -78,7 +78,9 @@ class Klass(AdaptiveSchedule):
         none; (B, T) for how many steps the prediction has changed by less than the bound."""
 
     def start(self) -> "Klass":
-        return copy(self)
+        fresh = copy(self)
+        fresh._before = None
+        return fresh
 
     def keep(self, canvases: Tensor) -> None:
         if self._before is not None:

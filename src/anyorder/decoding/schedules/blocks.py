@@ -18,7 +18,7 @@ from anyorder.decoding.schedules.base import (
 )
 from anyorder.errors import InputError
 from anyorder.orders.base import State
-from anyorder.registry import is_count
+from anyorder.registry import check_count, is_count
 
 
 @register_schedule("blocks")
@@ -28,6 +28,7 @@ class Blocks(Schedule):
     def __init__(self, size: int, inner: Schedule):
         if isinstance(inner, Blocks):
             raise InputError("there are no blocks inside blocks")
+        check_count("size of a block", size)
         self.size, self.inner = size, inner
         self.name = f"blocks:{size}+{inner.name}"
 

@@ -52,11 +52,11 @@ class Timesteps(NumberOfSteps):
     """
 
     def __init__(self, number: int = 10, eps: float = 0.001):
+        check_count("number of steps", number, at_most=10_000)
         super().__init__(number)
-        check_count("number of timesteps", number, at_most=10_000)
         if not 0 < eps < 1:
             raise InputError(f"eps {eps:g}: expected a number between 0 and 1")
-        times = torch.linspace(1, eps, number + 1)  # in float32, as Dream's, whose rounding decides some counts
+        times = torch.linspace(1, eps, int(number) + 1)  # in float32, as Dream's, whose rounding decides some counts
         self._shares = (1 - times[1:] / times[:-1]).numpy()
         self._left: dict[int, list[int]] = {}
         """See `_masked_after`, by length."""
