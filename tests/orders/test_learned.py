@@ -230,8 +230,10 @@ def test_orders_that_do_not_fit_are_refused(vocabulary: Vocabulary, tmp_path: Pa
         ({"directions": "de-en"}, 'directions: "de-en", expected a list'),
         ({"hidden_size": 65_536}, "read.weight is"),
         ({"features": ["a"]}, "other features"),
+        ({"format": None}, "order.json: format"),
     ):
-        (folder / "order.json").write_text(json.dumps(about | change))
+        changed = {key: value for key, value in (about | change).items() if value is not None}
+        (folder / "order.json").write_text(json.dumps(changed))
         (folder / "order.safetensors").write_bytes(content)
         with pytest.raises(InputError, match=message):
             make_order(f"learned:{folder}").bind(model, "de-en")

@@ -331,3 +331,20 @@ def test_orders_beside_the_model(laboratory: Laboratory, request_of: Request, tm
     assert report.notes == ["De→En: the model has no order of its own for the row learned:hidden."]
     assert [row.row for row in report.parts[0].rows] == ["left-to-right", "margin"]
     assert "too few for a significance test" in " ".join(report.footer())
+
+
+def test_the_settings_behind_the_published_tables() -> None:
+    """recipes/six-directions/notes.md names them: other settings would be other tables."""
+    here = SETTINGS["here"]
+    for kind, learning_rate, steps, minibatches, entropy_coef in (
+        ("features", 0.001, 600, 4, 0.0001),
+        ("confidence", 0.003, 600, 4, 0.0001),
+        ("hidden", 0.001, 1250, 16, 0.0001),
+        ("ppo", 0.001, 300, 4, 0.0),
+    ):
+        rl, run = here[kind].rl, here[kind].run
+        assert (rl.sentences, rl.rollouts) == (64, 8)
+        assert (run.learning_rate, run.steps, rl.num_minibatches, rl.entropy_coef) == (
+            learning_rate, steps, minibatches, entropy_coef,
+        )  # fmt: skip
+    assert ABLATION_STEPS == 300
