@@ -98,6 +98,7 @@ SCHEDULES_BY_NUMBER: dict[str, Steps] = {
     "steps:{n}": at_most,
     "linear:{n}": at_most,
     "cosine:{n}": at_most,
+    "timesteps:{n}": at_most,
     "dilated:{base}": lambda total, n: dilations(total, n + 1),
     "threshold:{share}": one_each,
     "factor:{factor}": one_each,
@@ -114,7 +115,7 @@ REVISIONS_BY_NUMBER: dict[str, Steps] = {
     "remdm-rescale:{n},{share}": lambda total, n: n,
     "remdm-conf:{n}": lambda total, n: n,
 }
-FIXED = ["steps:3", "linear:4", "cosine:4", "dilated"]
+FIXED = ["steps:3", "linear:4", "cosine:4", "timesteps:4", "dilated"]
 ADAPTIVE = ["threshold:0.6", "factor:1", "entropy-bound:1", "klass:0.3,0.05"]
 
 
