@@ -1,0 +1,365 @@
+"""The original authors' samplers beside ours: are tokens, order and forward passes equal?
+
+    python benchmarks/original_samplers.py ORIGINALS [--only LLaDA,dllm]
+
+ORIGINALS is a folder with checkouts called LLaDA, Fast-dLLM, dllm, SDAR and Mask-Predict. Their samplers run as they
+are, on tiny networks with random weights, at temperature 0; Dream's sampler is the copy in dllm. A configuration is
+equal if all tokens, the forward pass that wrote each, and the number of passes agree. Passes of theirs that write
+nothing do not count.
+
+Two things are given to them: a network that never predicts a mask or another special token, which ours excludes by
+itself, and, for SDAR, which always samples, the most likely token in place of a random one.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from anyorder.decoding.engine import decode
+from anyorder.decoding.revision import make_revision
+from anyorder.decoding.schedules import make_schedule
+from anyorder.models.base import Canvas
+from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.hf.pretrained import wrap_transformers
+from anyorder.orders import make_order
+
+WORDS, SPECIAL = [f"w{i}" for i in range(60)], ["[PAD]", "[MASK]", "[UNK]", "[END]"]
+PAD, MASK, _, END = range(len(WORDS), len(WORDS) + len(SPECIAL))
+LENGTHS = (6, 8, 12, 16)
+SIZE = {
+    "vocab_size": len(WORDS) + len(SPECIAL), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 64, "max_position_embeddings": 128, "pad_token_id": PAD,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    """One filled text."""
+
+    tokens: list[int]
+    steps: list[int]
+    """The forward pass, from 1, that wrote each position last; 0 where the token was given."""
+    passes: int
+
+
+@dataclass
+class Tally:
+    """How many configurations of an original are equal."""
+
+    equal: int = 0
+    different: list[str] = field(default_factory=list)
+
+    def add(self, name: str, theirs: Result, ours: Result) -> None:
+        if theirs == ours:
+            self.equal += 1
+            return
+        what = [part for part in ("tokens", "steps", "passes") if getattr(theirs, part) != getattr(ours, part)]
+        self.different.append(f"{name}: {', '.join(what)} (passes {theirs.passes}, ours {ours.passes})")
+
+
+class Watched:
+    """A network as the originals call it, which remembers every text that it was given."""
+
+    def __init__(self, network: Any):
+        self.network, self.seen = network, []
+        self.device, self.config = network.device, network.config
+
+    def __call__(self, tokens: Tensor, attention_mask: Any = None, *_: Any, **__: Any) -> Any:
+        self.seen.append(tokens.clone())
+        mask = attention_mask if isinstance(attention_mask, Tensor) else None
+        return self.network(input_ids=tokens, attention_mask=mask)
+
+    def eval(self) -> "Watched":
+        return self
+
+    def result(self, final: Tensor, row: int = 0, length: int | None = None, writes_all: bool = False) -> Result:
+        """What happened to one text of the batch: a position is written when the next text differs there, or at every
+        pass that sees a mask if the sampler writes them all and masks some again."""
+        texts = [text[row, :length].tolist() for text in [*self.seen, final]]
+        steps, passes = [0] * len(texts[-1]), 0
+        for before, after in pairwise(texts):
+            masked = [i for i, token in enumerate(before) if token == MASK]
+            written = [i for i in masked if writes_all or after[i] != MASK]
+            passes += bool(written)
+            for i in written:
+                steps[i] = passes
+        return Result(texts[-1], steps, passes)
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    words = Tokenizer(models.WordLevel({token: i for i, token in enumerate([*WORDS, *SPECIAL])}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    pad, mask, unknown, end = SPECIAL
+    return PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token=pad, mask_token=mask, unk_token=unknown, eos_token=end
+    )
+
+
+def tiny(kind: str, seed: int) -> tuple[Any, TransformersModel]:
+    """A random network that never predicts a special token, and our model of the same network."""
+    torch.manual_seed(seed)
+    decoder = {**SIZE, "num_key_value_heads": 2, "eos_token_id": END, "bos_token_id": None}
+    network: Any
+    if kind == "bert":
+        network = BertForMaskedLM(BertConfig(**SIZE))
+    elif kind == "llama":
+        network = LlamaForCausalLM(LlamaConfig(**decoder, logits_shift=0))
+    elif kind == "dream":
+        network = Qwen2ForCausalLM(Qwen2Config(**decoder))
+    else:
+        network = Qwen3ForCausalLM(Qwen3Config(**decoder, head_dim=16, block_size=int(kind.removeprefix("sdar"))))
+    for weights in network.parameters():
+        torch.nn.init.normal_(weights, std=0.3)
+    network.tie_weights()
+    output = network.get_output_embeddings()
+    output.bias = torch.nn.Parameter(torch.zeros(len(output.weight)))
+    output.bias.data[len(WORDS) :] = -1e4
+    return network, wrap_transformers(network, tokenizer())
+
+
+def prompt(length: int, seed: int) -> list[int]:
+    return torch.randint(len(WORDS), (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def ours(model: TransformersModel, tokens: list[int], order: str, schedule: str, revision: str = "none") -> Result:
+    canvas = Canvas(np.array(tokens))
+    [found] = decode(model, [canvas], make_order(order), make_schedule(schedule), make_revision(revision))
+    return Result(found.ids.tolist(), found.steps.tolist(), found.forwards)
+
+
+def llada(originals: Path, tally: Tally) -> None:
+    theirs = load("generate", originals / "LLaDA").generate
+    for seed, length in product(range(3), LENGTHS):
+        network, model = tiny("llama", seed)
+        given = prompt(3 + seed, seed)
+        for blocks, steps in product((1, 2), (1, 2, 3)):
+            watched = Watched(network)
+            final = theirs(
+                watched, torch.tensor([given]), steps=blocks * steps, gen_length=length, block_length=length // blocks,
+                mask_id=MASK,
+            )  # fmt: skip
+            schedule = f"blocks:{length // blocks}+steps:{steps}"
+            tally.add(
+                f"{length} masks, {schedule}", watched.result(final),
+                ours(model, given + [MASK] * length, "max-prob", schedule),
+            )  # fmt: skip
+
+
+def fast_dllm(originals: Path, tally: Tally) -> None:
+    needed = {"model": ModuleType("model"), "model.modeling_llada": SimpleNamespace(LLaDAModelLM=None)}
+    with patch.dict(sys.modules, needed):  # type: ignore[arg-type]
+        theirs = load("generate", originals / "Fast-dLLM" / "llada").generate
+    for seed, length in product(range(3), LENGTHS):
+        network, model = tiny("llama", seed)
+        given = prompt(3 + seed, seed)
+        for blocks, threshold in product((1, 2), (None, 0.1, 0.3, 0.6, 0.9)):
+            watched = Watched(network)
+            final, _ = theirs(
+                watched, torch.tensor([given]), steps=2 * blocks, gen_length=length, block_length=length // blocks,
+                mask_id=MASK, threshold=threshold,
+            )  # fmt: skip
+            inside = "steps:2" if threshold is None else f"threshold:{threshold}"
+            schedule = f"blocks:{length // blocks}+{inside}"
+            tally.add(
+                f"{length} masks, {schedule}", watched.result(final),
+                ours(model, given + [MASK] * length, "max-prob", schedule),
+            )  # fmt: skip
+
+
+def dllm(originals: Path, tally: Tally) -> None:
+    with bare_packages(originals / "dllm", "dllm", "dllm.core"):
+        mdlm = importlib.import_module("dllm.core.samplers.mdlm")
+    for seed, length in product(range(3), LENGTHS):
+        network, model = tiny("llama", seed)
+        prompts = [prompt(size, seed + size) for size in (2, 5, 3)]
+        for blocks, steps in product((1, 2), (1, 2, 3)):
+            if length // blocks % steps:
+                continue  # both round, each in its own way: docs/schedules.md
+            watched = Watched(network)
+            final = mdlm.MDLMSampler(watched, tokenizer()).sample(
+                prompts,
+                mdlm.MDLMSamplerConfig(max_new_tokens=length, block_size=length // blocks, steps=steps * blocks),
+            )
+            schedule = f"blocks:{length // blocks}+steps:{steps}"
+            for row, given in enumerate(prompts):
+                tally.add(
+                    f"{length} masks, {schedule}, text {row}", watched.result(final, row, len(given) + length),
+                    ours(model, given + [MASK] * length, "max-prob", schedule),
+                )  # fmt: skip
+        text = prompt(length, seed)
+        text[1::2] = [MASK] * len(text[1::2])
+        for steps in (1, len(text) // 2):
+            watched = Watched(network)
+            sampler = mdlm.MDLMSampler(watched, tokenizer())
+            final = sampler.infill([text], mdlm.MDLMSamplerConfig(block_size=None, steps=steps))  # type: ignore[arg-type]
+            tally.add(f"infill, steps:{steps}", watched.result(final), ours(model, text, "max-prob", f"steps:{steps}"))
+
+
+def dream(originals: Path, tally: Tally) -> None:
+    folder = originals / "dllm" / "dllm" / "pipelines" / "dream" / "models"
+    theirs = load("generation_utils", folder).DreamGenerationMixin
+    orders = {"maskgit_plus": "max-prob", "topk_margin": "margin", "entropy": "entropy"}
+    for seed, length in product(range(3), LENGTHS):
+        network, model = tiny("dream", seed)
+        given = prompt(3 + seed, seed)
+        for (algorithm, order), steps in product(orders.items(), (2, 5, 8, 20)):
+            watched = Watched(network)
+            settings = SimpleNamespace(
+                output_history=False, return_dict=False, max_length=len(given) + length, mask_token_id=MASK,
+                steps=steps, eps=1e-3, alg=algorithm, alg_temp=0.0, temperature=0.0, top_p=None, top_k=None,
+            )  # fmt: skip
+            final = theirs._sample(
+                watched, torch.tensor([given]), None, settings, lambda _, x, __: x, lambda _, __, y: y
+            )
+            tally.add(
+                f"{length} masks, {algorithm}, {steps} steps", watched.result(final),
+                ours(model, given + [MASK] * length, order, f"timesteps:{steps}"),
+            )  # fmt: skip
+
+
+class BlockCausal(Watched):
+    """Recomputes what SDAR keeps in a cache. It remembers the whole text at every pass that predicts something."""
+
+    def __init__(self, network: Any, text: list[int], block: int):
+        super().__init__(network)
+        self.text, self.block = torch.tensor([text]), block
+
+    def __call__(self, tokens: Tensor, *_: Any, position_ids: Tensor, store_kv: bool, **__: Any) -> Any:  # type: ignore[override]
+        start, stop = int(position_ids[0, 0]), int(position_ids[0, -1]) + 1
+        self.text[:, start:stop] = tokens
+        if not store_kv:
+            self.seen.append(self.text.clone())
+        block = torch.arange(stop) // self.block
+        sees = (block[None, :] <= block[:, None])[None, None]
+        logits = self.network(input_ids=self.text[:, :stop], attention_mask=sees).logits
+        return SimpleNamespace(logits=logits[:, start:stop])
+
+
+def sdar(originals: Path, tally: Tally) -> None:
+    theirs = load("generate", originals / "SDAR").block_diffusion_generate
+
+    def most_likely(probabilities: Tensor, num_samples: int) -> Tensor:
+        return probabilities.argmax(-1, keepdim=True)
+
+    strategies = {
+        "sequential": ("left-to-right", "steps:{}"),
+        "low_confidence_static": ("max-prob", "steps:{}"),
+    }
+    for seed, block, blocks in product(range(2), (2, 4), (1, 3)):
+        network, model = tiny(f"sdar{block}", seed)
+        for size, (strategy, (order, inside)) in product(
+            (block, 2 * block, block + 1, 2 * block - 1), strategies.items()
+        ):
+            given = prompt(size, seed)
+            length = -(-size // block) * block + blocks * block - size  # both fill the last block
+            for steps in {1, block}:
+                text = given + [MASK] * length
+                watched = BlockCausal(network, text, block)
+                with patch("torch.multinomial", most_likely):
+                    final = theirs(
+                        watched, {"input_ids": torch.tensor([given])}, MASK, gen_length=length, block_length=block,
+                        denoising_steps=steps, remasking_strategy=strategy,
+                    )  # fmt: skip
+                schedule = f"blocks:{block}+{inside.format(steps)}"
+                tally.add(
+                    f"prompt {size}, {strategy}, {schedule}", watched.result(final), ours(model, text, order, schedule)
+                )
+
+
+def mask_predict(originals: Path, tally: Tally) -> None:
+    with bare_packages(originals / "Mask-Predict", "fairseq"):
+        strategies = importlib.import_module("fairseq.strategies").STRATEGY_REGISTRY
+    dictionary = SimpleNamespace(pad=lambda: PAD, mask=lambda: MASK)
+    for seed, length in product(range(3), (1, 2, 3, 5, 8, 12)):
+        network, model = tiny("bert", seed)
+        text = [MASK] * length
+        for name in ("mask_predict", "left_to_right", "easy_first"):
+            for iterations in (2, 4, 10) if name == "mask_predict" else (1,):
+                watched = Watched(network)
+                decoder = SimpleNamespace(decoder=lambda tokens, _, watched=watched: (watched(tokens).logits,))
+                options = SimpleNamespace(decoding_iterations=iterations, beam=1)
+                encoded = {"encoder_out": torch.zeros(1, 1, 1), "encoder_padding_mask": None}
+                with torch.inference_mode():
+                    final, _ = strategies[name](options).generate(decoder, encoded, torch.tensor([text]), dictionary)
+                if name == "mask_predict":
+                    found = ours(model, text, "max-prob", "steps:1", f"mask-predict:{iterations}")
+                else:
+                    order = {"left_to_right": "left-to-right", "easy_first": "max-prob"}[name]
+                    found = ours(model, text, order, "one")
+                tally.add(
+                    f"{length} masks, {name}, {iterations} iterations",
+                    watched.result(final, writes_all=name == "mask_predict"),
+                    found,
+                )
+
+
+ORIGINALS: Mapping[str, Callable[[Path, Tally], None]] = {
+    "LLaDA": llada,
+    "Fast-dLLM": fast_dllm,
+    "dllm": dllm,
+    "Dream": dream,
+    "SDAR": sdar,
+    "Mask-Predict": mask_predict,
+}
+
+
+def load(module: str, folder: Path) -> Any:
+    """A module of an original, from its file."""
+    sys.modules.pop(module, None)
+    with patch.object(sys, "path", [str(folder), *sys.path]):
+        try:
+            return importlib.import_module(module)
+        finally:
+            sys.modules.pop(module, None)
+
+
+@contextmanager
+def bare_packages(folder: Path, *names: str) -> Iterator[None]:
+    """Packages whose `__init__` would import far more than the sampler needs."""
+    packages = {}
+    for name in names:
+        packages[name] = ModuleType(name)
+        packages[name].__path__ = [str(folder / name.replace(".", "/"))]
+    with patch.dict(sys.modules, packages):
+        yield
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("originals", type=Path)
+    parser.add_argument("--only", default=",".join(ORIGINALS))
+    arguments = parser.parse_args()
+    for name in arguments.only.split(","):
+        tally = Tally()
+        ORIGINALS[name](arguments.originals, tally)
+        print(f"{name:13} {tally.equal:4} of {tally.equal + len(tally.different)} configurations are equal", flush=True)
+        for line in tally.different:
+            print(f"    {line}")
+
+
+if __name__ == "__main__":
+    main()
