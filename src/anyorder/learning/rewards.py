@@ -24,7 +24,6 @@ from torch import Tensor
 from anyorder.data.text import Text, TextConfig
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError, unknown
-from anyorder.learning.ngrams import length_mask, ngram_matches, ngram_totals
 from anyorder.registry import register
 
 HOLE = -1
@@ -80,8 +79,9 @@ class Reward(ABC):
 
     @classmethod
     def create(cls, vocabulary: Vocabulary) -> "Reward":
-        """The reward for sentences of this vocabulary."""
-        return cls()
+        """The reward for sentences of this vocabulary, which the class takes as an argument if it needs it."""
+        constructor: Callable[..., Reward] = cls
+        return constructor(vocabulary) if "vocabulary" in signature(cls).parameters else constructor()
 
     @abstractmethod
     def final(self, outcome: Outcome) -> Tensor:
@@ -225,10 +225,6 @@ class PaperBleu(Reward):
         self.lower = torch.tensor([first[piece] for piece in lower])
         """(vocab_size,) int64: the first subword that differs only in case."""
 
-    @classmethod
-    def create(cls, vocabulary: Vocabulary) -> "PaperBleu":
-        return cls(vocabulary)
-
     def final(self, outcome: Outcome) -> Tensor:
         ids, references = self._lower(outcome.ids), self._lower(outcome.references)
         matches = ngram_matches(ids, outcome.lengths, references, outcome.reference_lengths, 4)
@@ -253,10 +249,6 @@ class CorpusBleu(Reward):
     def __init__(self, vocabulary: Vocabulary):
         self.ends = torch.tensor([vocabulary.ends_word(i) for i in range(len(vocabulary))])
         """(vocab_size,) bool: the subword is the last of its word."""
-
-    @classmethod
-    def create(cls, vocabulary: Vocabulary) -> "CorpusBleu":
-        return cls(vocabulary)
 
     def final(self, outcome: Outcome) -> Tensor:
         self.ends = self.ends.to(outcome.ids.device)
@@ -309,10 +301,6 @@ class ChrF(Reward):
         longest = max(map(len, spelled))
         self.characters = torch.tensor([[*map(ord, piece), *[-1] * (longest - len(piece))] for piece in spelled])
         """(vocab_size + 1, longest) int64: the characters of each subword, then -1."""
-
-    @classmethod
-    def create(cls, vocabulary: Vocabulary) -> "ChrF":
-        return cls(vocabulary)
 
     def final(self, outcome: Outcome) -> Tensor:
         self.characters = self.characters.to(outcome.ids.device)
@@ -397,3 +385,50 @@ def _equal(outcome: Outcome) -> Tensor:
     equal = torch.zeros_like(outcome.ids, dtype=torch.bool)
     equal[:, :width] = outcome.ids[:, :width] == outcome.references[:, :width]
     return equal & length_mask(outcome.reference_lengths, outcome.ids.shape[1])
+
+
+def length_mask(lengths: Tensor, width: int) -> Tensor:
+    """(N, width) bool: true in the first `lengths`, (N,), columns of each row."""
+    return torch.arange(width, device=lengths.device) < lengths.unsqueeze(1)
+
+
+# N-grams of padded sentences. Their tokens are plain integers, which may be subwords, words or characters.
+
+
+def ngram_totals(lengths: Tensor, max_order: int) -> Tensor:
+    """How many n-grams of 1, 2, ..., `max_order` tokens a sentence has: (N,) to (N, max_order)."""
+    return (lengths.unsqueeze(1) - torch.arange(max_order, device=lengths.device)).clamp(min=0)
+
+
+def ngram_matches(
+    ids: Tensor, lengths: Tensor, references: Tensor, reference_lengths: Tensor, max_order: int
+) -> Tensor:
+    """How many n-grams of 1, 2, ..., `max_order` tokens two sentences share, repeats included.
+
+    (N, T), (N,), (N, R), (N,) to (N, max_order) int64. Equal n-grams in a pair of sentences get the same
+    number, which is computed from that of the first n - 1 tokens and that of the last token.
+    """
+    both = torch.cat([ids, references], 1)
+    width, size = ids.shape[1], both.shape[1]
+    token = gram = dense_ranks(both)
+    matches = []
+    for n in range(max_order):
+        if n:
+            gram = dense_ranks(gram * size + token.roll(-n, 1))
+        counts = count_values(gram[:, :width], lengths - n, size)
+        reference_counts = count_values(gram[:, width:], reference_lengths - n, size)
+        matches.append(torch.minimum(counts, reference_counts).sum(1))
+    return torch.stack(matches, 1)
+
+
+def dense_ranks(keys: Tensor) -> Tensor:
+    """Ranks 0, 1, 2, ... of integers within their row; equal integers have equal ranks: (N, L) to (N, L)."""
+    ordered, index = keys.sort(1)
+    ranks = (ordered != ordered.roll(1, 1)).cumsum(1)
+    return torch.empty_like(ranks).scatter_(1, index, ranks - ranks[:, :1])
+
+
+def count_values(values: Tensor, lengths: Tensor, size: int) -> Tensor:
+    """Count each of 0, ..., `size` - 1 in the first `lengths`, (N,), columns of each row: (N, L) to (N, size)."""
+    inside = length_mask(lengths, values.shape[1]).int()
+    return inside.new_zeros(len(values), size).scatter_add_(1, values, inside)

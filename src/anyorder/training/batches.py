@@ -6,17 +6,15 @@ Knows nothing about models or objectives.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
 from anyorder.data.packing import starts_of
-from anyorder.data.random_streams import random_for
-from anyorder.errors import InputError, unknown
+from anyorder.errors import InputError
 
 Batch = TypeVar("Batch")
 
@@ -33,35 +31,6 @@ class Cursor:
     batch: int = 0
     epoch: int = 0
     offset: int = 0
-
-
-def iter_batches(
-    cursor: Cursor,
-    epoch_rows: Callable[[int], np.ndarray],
-    sizes: Callable[[np.ndarray], np.ndarray],
-    max_tokens: int,
-    max_rows: int,
-    seed: int,
-    first: int = 0,
-    rank: int = 0,
-    world: int = 1,
-) -> Iterator[tuple[np.ndarray, np.random.Generator, Cursor]]:
-    """This process's batches, starting at number `first`. Never ends.
-
-    Yields the sentences of a batch, as indices; the random numbers of this batch alone; and the cursor after it.
-
-    cursor: returned earlier, at or before batch `first`. epoch_rows: an epoch's sentences, in order, by its number.
-    sizes: sentences to their sizes in tokens, (N,) to (N,).
-    """
-    while True:
-        rows = epoch_rows(cursor.epoch)
-        boundaries = batch_boundaries(sizes(rows), max_tokens, max_rows)
-        for start, stop in pairwise(boundaries[cursor.offset :]):
-            number = cursor.batch
-            cursor = replace(cursor, batch=number + 1, offset=cursor.offset + 1)
-            if number >= first and number % world == rank:
-                yield rows[start:stop], random_for(seed, "batch", number), cursor
-        cursor = replace(cursor, epoch=cursor.epoch + 1, offset=0)
 
 
 def batch_boundaries(sizes: np.ndarray, max_tokens: int, max_rows: int) -> list[int]:
@@ -121,13 +90,12 @@ def prefetch(items: Iterator[Batch], depth: int = 4) -> Generator[Batch, None, N
 def weights_by_corpus(corpora: Sequence[str], corpus: np.ndarray, weights: dict[str, float]) -> np.ndarray | None:
     """(sentences,) how often each is used per epoch; None if each is used once.
 
-    corpus: (sentences,) the index of each sentence's corpus. weights: by the name of a corpus; by default 1.
+    corpus: (sentences,) the index of each sentence's corpus. weights: by the name of a corpus, one of `corpora`; by
+    default 1.
     """
     if not weights:
         return None
     for name, weight in weights.items():
-        if name not in corpora:
-            raise unknown("corpus", name, corpora)
         if not 0 <= weight <= MAX_REPEATS:
             raise InputError(f"the weight of corpus '{name}' is {weight}: expected a number from 0 to {MAX_REPEATS}")
     by_sentence = np.array([weights.get(name, 1.0) for name in corpora])[corpus]

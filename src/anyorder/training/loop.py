@@ -140,7 +140,9 @@ class _Loop:
                     self._step(batches, done)
                     first_step = clock.step_done()
                     if first_step is not None:
-                        self._print_first_step(first_step)
+                        too_slow = run.minutes is not None and first_step > run.minutes * 60
+                        advice = ", longer than the run: use smaller batches" if too_slow else ""
+                        self._print(f"first step: {first_step:.1f} s{advice}")
                     at_log = state.step % run.log_every == 0
                     # Agreeing takes a message between processes; a fast step on CUDA does not wait for one.
                     if at_log or self.world == 1 or not self.cuda:
@@ -210,10 +212,6 @@ class _Loop:
         state.cursor = batches[-1][1]
         update_average(self.average, self.learner, run.ema, state.step)
 
-    def _print_first_step(self, seconds: float) -> None:
-        too_slow = self.run.minutes is not None and seconds > self.run.minutes * 60
-        self._print(f"first step: {seconds:.1f} s" + (", longer than the run: use smaller batches" if too_slow else ""))
-
     def _agree(self, value: Value) -> Value:
         """The first process's value, in all processes."""
         values = [value]
@@ -269,8 +267,7 @@ class _Loop:
         state, start = self.state, time.monotonic()
         quick = self.quick or state.validated_step >= 0  # the first validation made the comparison
         state.scores = self.objective.validate(self.average, quick)
-        pass_seconds = (time.monotonic() - start) / self.objective.validation_passes(quick)
-        self.clock.reserve(pass_seconds * self.objective.validation_passes(quick=True))
+        self.clock.reserve((time.monotonic() - start) / (1 if quick else 1 + self.objective.comparisons))
         state.validated_step = state.step
         metric = self.objective.selection_metric(state.scores) if state.scores else float(state.step)
         if state.scores:
@@ -285,15 +282,14 @@ class _Loop:
 
     def _reserve_validation(self) -> None:
         """Estimate how long a validation takes if that may be long: on the CPU, in a timed run."""
-        if self.run.minutes is None or self.cuda:
+        objective, validations = self.objective, list(self.objective.validations.values())
+        if self.run.minutes is None or self.cuda or not validations:
             return
-        validation = next(iter(self.objective.validations.values()), None)
-        if validation is None:
-            return
-        pass_seconds = validation.estimate_seconds(*self.objective.validation_order(self.average))
-        long = pass_seconds * self.objective.validation_passes() > VALIDATION_SHARE * self.run.minutes * 60
-        self.quick = self._agree(long)
-        self.clock.reserve(pass_seconds * self.objective.validation_passes(self.quick))
+        pass_seconds = validations[0].estimate_seconds(*objective.validation_order(self.average))
+        seconds = pass_seconds * len(validations)
+        whole = seconds * (1 + objective.comparisons)
+        self.quick = self._agree(whole > VALIDATION_SHARE * self.run.minutes * 60)
+        self.clock.reserve(seconds if self.quick else whole)
 
     def _record(self, entry: dict[str, float]) -> None:
         if not self.accelerator.is_main_process:
