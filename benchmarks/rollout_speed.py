@@ -31,8 +31,8 @@ from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import ModelConfig, TranslationModel
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-from anyorder.training.batches import Cursor
 from anyorder.training.clock import peak_flops
+from anyorder.training.run_folder import Cursor
 
 
 def on_store(

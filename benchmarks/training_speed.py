@@ -17,10 +17,11 @@ import torch
 from anyorder.data.store import Store
 from anyorder.device import to_device
 from anyorder.models.native.transformer import TransformerConfig
-from anyorder.training.batches import Cursor, prefetch
 from anyorder.training.clock import peak_flops
 from anyorder.training.config import TrainConfig
+from anyorder.training.loop import prefetch
 from anyorder.training.optimizer import make_optimizer, update_average
+from anyorder.training.run_folder import Cursor
 from anyorder.training.train import new_model
 from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
 

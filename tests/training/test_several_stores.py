@@ -23,9 +23,9 @@ from anyorder.models.native.length import LengthTable
 from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import ModelConfig, TranslationModel
 from anyorder.orders.policy import PolicyConfig
-from anyorder.training.batches import Cursor
 from anyorder.training.config import TextTrainConfig
 from anyorder.training.mlm_objective import MLMConfig, MLMObjective
+from anyorder.training.run_folder import Cursor
 from anyorder.training.train import new_model, train_model
 from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
 from tests.learning.objectives import translation_order_objective

@@ -39,7 +39,7 @@ from anyorder.models.native.translation_model import TranslationModel
 from anyorder.tasks import PuzzleTask
 from anyorder.tasks.masked import mask_lines
 from anyorder.tasks.puzzles import EMPTY, CellTokens
-from anyorder.training.batches import weights_by_corpus
+from anyorder.training.objective import weights_by_corpus
 from anyorder.training.validation import Validation, puzzle_validation, stored_validations
 
 GENERATED = 4096

@@ -39,10 +39,9 @@ from anyorder.orders.storage import FOLDER as LEARNED_FOLDER
 from anyorder.progress import is_main_process
 from anyorder.tasks import PuzzleTask, Task, Translation, make_task
 from anyorder.tasks.masked import MASK_SHARE
-from anyorder.training.batches import shuffled
 from anyorder.training.config import TrainConfig, split_directions
 from anyorder.training.loop import begin_run, run_training
-from anyorder.training.objective import Objective
+from anyorder.training.objective import Objective, shuffled
 
 FOLDER = "order"
 """The subfolder of the run folder for the learned order."""
@@ -151,7 +150,7 @@ def learn_order(
         with atomic_folder(destination) as partial:
             for file in (CONFIG, WEIGHTS):
                 shutil.copyfile(order / file, partial / file)
-    return LearnOrderResult(order, result.scores, result.step, result.finished)
+    return LearnOrderResult(order, result.scores, result.steps, result.finished)
 
 
 def _read_task(task: str | Sequence[str] | Task) -> tuple[Kind, list[Task]]:
@@ -287,8 +286,8 @@ class OrderObjective(Objective[OrderBatch]):
         data, size = self._data, min(self.rl.sentences, len(self._data))
         rows = shuffled(np.arange(len(data)), data.weights, random_for(self.seed, "epoch", epoch))
         # A batch of a few leftover sentences would make a step as large as that of a full batch, and far noisier.
-        used = max(size, len(rows) // size * size)
-        return [rows[start : start + size] for start in range(0, min(used, len(rows)), size)]
+        rows = rows[: max(size, len(rows) // size * size)]
+        return [rows[start : start + size] for start in range(0, len(rows), size)]
 
     def build(self, rows: np.ndarray, random: np.random.Generator) -> OrderBatch:
         copies = self.rl.rollouts_per_sentence

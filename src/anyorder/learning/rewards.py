@@ -268,27 +268,19 @@ class CorpusBleu(Reward):
 
     def words(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """A number for every word, the same for equal words, without gaps; and the word counts: (N, T), (N,)."""
-        width = ids.shape[1]
-        last = torch.arange(width, device=ids.device) == lengths.unsqueeze(1) - 1
-        ends = (self.ends[ids.clamp(min=0)] | last) & length_mask(lengths, width)
-        # Polynomial hashes with an odd base, modulo 2^64: a word's is the difference of two prefixes, shifted back.
-        powers, inverse = (_powers(base, width, ids.device) for base in (_BASE, _INVERSE))
-        prefix = ((ids + 1) * powers).cumsum(1)
-        before = torch.where(ends, torch.arange(width, device=ids.device), -1).cummax(1).values
-        starts = torch.cat([torch.zeros_like(before[:, :1]), before[:, :-1] + 1], 1)
-        until = torch.cat([torch.zeros_like(prefix[:, :1]), prefix], 1).gather(1, starts)
-        hashed = (prefix - until) * inverse[starts]
-        return _without_gaps(hashed, ends)
+        column = torch.arange(ids.shape[1], device=ids.device)
+        inside = column < lengths.unsqueeze(1)
+        ends = (self.ends[ids.clamp(min=0)] | (column == lengths.unsqueeze(1) - 1)) & inside
+        begins = ends.roll(1, 1)
+        begins[:, 0] = True
+        place = column - torch.where(begins, column, 0).cummax(1).values
+        # A word is a polynomial with an odd base, modulo 2^64. Its tokens' terms are added up at the word's number.
+        powers = torch.full_like(column, _BASE).cumprod(0)
+        terms = ((ids + 1) * powers[place]).masked_fill(~inside, 0)
+        return torch.zeros_like(ids).scatter_add_(1, ends.cumsum(1) - ends.long(), terms), ends.sum(1)
 
 
 _BASE = 6364136223846793005
-_INVERSE = -4568919932995229531  # _BASE * _INVERSE = 1 modulo 2^64
-
-
-def _powers(base: int, count: int, device: torch.device) -> Tensor:
-    """1, base, base^2, ... modulo 2^64: (count,) int64."""
-    one = torch.ones(1, dtype=torch.int64, device=device)
-    return torch.cat([one, one.new_full((count - 1,), base)]).cumprod(0)
 
 
 @register_reward("chrf")

@@ -32,10 +32,9 @@ from anyorder.models.native.storage import WEIGHTS
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.records import read_record
 from anyorder.reproduce.jobs import DecodeJob, OpenModel, RunJob
-from anyorder.training.batches import IGNORED, shuffled
 from anyorder.training.config import TrainConfig, choose_by_device
 from anyorder.training.loop import run_training
-from anyorder.training.objective import Objective
+from anyorder.training.objective import IGNORED, Objective, shuffled
 from anyorder.training.translation_objective import TranslationPairs
 
 RECORD, CONFIG = "baseline.json", "config.json"

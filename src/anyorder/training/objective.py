@@ -1,7 +1,11 @@
 """Training objectives: an `Objective` provides batches, a loss and a validation. `loop.py` runs it.
 
+An epoch is a list of batches, and a batch is made of rows, which are never split: a sentence, or a pair of sentences.
+Batches depend only on the seed and a cursor. Batch n is the same no matter which process asks for it, so several
+processes train as one would. Only NumPy makes them, in a thread ahead of the device.
+
 `TextObjective` is what the objectives on text share: rows drawn by their number of tokens, and batches of fixed shapes
-on CUDA. A row is what is never split between batches: a sentence, or a pair of sentences.
+on CUDA.
 """
 
 from abc import ABC, abstractmethod
@@ -15,17 +19,23 @@ import numpy as np
 import torch
 from torch import nn
 
+from anyorder.data.packing import starts_of
 from anyorder.data.random_streams import random_for
 from anyorder.device import to_device
+from anyorder.errors import InputError
 from anyorder.models.base import SavedModel
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order
-from anyorder.training.batches import IGNORED, Cursor, batch_boundaries, shuffled
 from anyorder.training.config import DeepNorm
 from anyorder.training.optimizer import branch_rates, use_deepnorm
+from anyorder.training.run_folder import Cursor
 from anyorder.training.validation import Validation
 
 Batch = TypeVar("Batch")
+IGNORED = -100
+"""The label of a position that is not predicted; `cross_entropy` ignores it."""
+MAX_REPEATS = 1000
+"""The largest weight of a corpus; it is limited because an epoch is held in memory."""
 
 
 class Objective(ABC, Generic[Batch]):
@@ -250,3 +260,59 @@ def padded_cu_seqlens(lengths: np.ndarray, count: int) -> np.ndarray:
     cu_seqlens = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=cu_seqlens[1:])
     return pad_to(cu_seqlens, count + 1, int(cu_seqlens[-1]))
+
+
+def batch_boundaries(sizes: np.ndarray, max_tokens: int, max_rows: int) -> list[int]:
+    """Where each batch starts, and where the last one ends: `[0, ..., len(sizes)]`.
+
+    Every batch holds as many items as fit within `max_tokens`, and at most `max_rows`.
+    """
+    ends = np.cumsum(sizes)
+    boundaries = [0]
+    while boundaries[-1] < len(sizes):
+        start = boundaries[-1]
+        before = int(ends[start - 1]) if start else 0
+        full = max(int(np.searchsorted(ends, before + max_tokens, side="right")), start + 1)
+        boundaries.append(min(full, start + max_rows))
+    return boundaries
+
+
+def shuffled(rows: np.ndarray, weights: np.ndarray | None, random: np.random.Generator) -> np.ndarray:
+    """Rows in random order; a row with weight 2.3 appears twice, and a third time with probability 0.3."""
+    if weights is not None:
+        times = np.floor(weights).astype(np.int64) + (random.random(len(rows)) < weights % 1)
+        rows = np.repeat(rows, times)
+    return random.permutation(rows)
+
+
+def sample_mask(lengths: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Masked translation's corruption: mask 1 to n of a sentence's n tokens, every number equally likely.
+
+    (sentences,) lengths to (tokens,) bool over the concatenated sentences.
+    """
+    total = int(lengths.sum())
+    masked_count = np.ceil((1 - random.random(len(lengths))) * lengths).astype(np.int64)
+    sentence = np.repeat(np.arange(len(lengths)), lengths)
+    # Every token gets a random key; those with the smallest keys in each sentence are masked.
+    by_key = np.argsort(sentence + random.random(total), kind="stable")
+    rank = np.arange(total) - starts_of(lengths)[sentence]
+    mask = np.zeros(total, bool)
+    mask[by_key[rank < masked_count[sentence]]] = True
+    return mask
+
+
+def weights_by_corpus(corpora: Sequence[str], corpus: np.ndarray, weights: dict[str, float]) -> np.ndarray | None:
+    """(sentences,) how often each is used per epoch; None if each is used once.
+
+    corpus: (sentences,) the index of each sentence's corpus. weights: by the name of a corpus, one of `corpora`; by
+    default 1.
+    """
+    if not weights:
+        return None
+    for name, weight in weights.items():
+        if not 0 <= weight <= MAX_REPEATS:
+            raise InputError(f"the weight of corpus '{name}' is {weight}: expected a number from 0 to {MAX_REPEATS}")
+    by_sentence = np.array([weights.get(name, 1.0) for name in corpora])[corpus]
+    if by_sentence.sum() < 1:
+        raise InputError("the weights of the corpora leave less than one sentence in an epoch")
+    return by_sentence

@@ -21,8 +21,7 @@ from anyorder.orders import make_order, split_orders
 from anyorder.tasks import PuzzleTask
 from anyorder.tasks.encoder import FIRST_SYMBOL, MASK_ID, as_model, save_encoder
 from anyorder.tasks.puzzles import EMPTY
-from anyorder.training.batches import IGNORED
-from anyorder.training.objective import Objective
+from anyorder.training.objective import IGNORED, Objective
 from anyorder.training.validation import puzzle_validation
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from anyorder.models.native.attention import AttentionPattern, FullAttention, Qu
 from anyorder.models.native.length import LengthTable, offset_class, pool
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, make_order
-from anyorder.training.batches import IGNORED, sample_mask, weights_by_corpus
 from anyorder.training.config import DeepNorm
-from anyorder.training.objective import HostBatch, TextObjective
+from anyorder.training.objective import IGNORED, HostBatch, TextObjective, sample_mask, weights_by_corpus
 from anyorder.training.validation import stored_validations
 
 

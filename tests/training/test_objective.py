@@ -9,16 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.data.random_streams import random_for
-from anyorder.training.batches import (
+from anyorder.training.loop import prefetch
+from anyorder.training.objective import (
     IGNORED,
-    Cursor,
+    Objective,
     batch_boundaries,
-    prefetch,
+    pad_predictions,
+    padded_cu_seqlens,
     sample_mask,
     shuffled,
+    tail_lengths,
     weights_by_corpus,
 )
-from anyorder.training.objective import Objective, pad_predictions, padded_cu_seqlens, tail_lengths
+from anyorder.training.run_folder import Cursor
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=60), st.integers(30, 100), st.integers(2, 9))
