@@ -4,8 +4,9 @@ The clues are always given. A random number of the empty cells, uniformly from o
 the solution, so the model learns from every state that a decoder can reach, in any order.
 """
 
+from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from anyorder.tasks import PuzzleTask
 from anyorder.tasks.encoder import FIRST_SYMBOL, MASK_ID, as_model, save_encoder
 from anyorder.tasks.puzzles import EMPTY
 from anyorder.training.objective import IGNORED, Objective
+from anyorder.training.run_folder import Cursor
 from anyorder.training.validation import puzzle_validation
 
 if TYPE_CHECKING:
@@ -84,6 +86,10 @@ class FillObjective(Objective[Batch]):
             order.bind(untrained, INFILL)
         held_out = fill.validation_puzzles
         self._validation = puzzle_validation(task, untrained, held_out, seed) if held_out else None
+
+    def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[Batch, Cursor]]:
+        for batch, after in super().batches(cursor, first, rank, world):
+            yield batch, replace(after, offset=0)  # its number alone says what is in a batch
 
     def epoch_batches(self, epoch: int) -> range:
         return range(1 << 62)  # one endless epoch: every batch draws its puzzles itself
