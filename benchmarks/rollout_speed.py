@@ -23,16 +23,16 @@ from anyorder.decoding.state import DecodeBatch
 from anyorder.device import to_device
 from anyorder.learning.algorithm import ActorCritic, discounted_returns, leave_one_out, of_chosen, step_rewards
 from anyorder.learning.config import RLConfig
-from anyorder.learning.objective import OrderObjective
+from anyorder.learning.data import TranslationData
+from anyorder.learning.learn_order import OrderObjective
 from anyorder.learning.rewards import make_reward
 from anyorder.learning.rollout import OrderBatch, SamplingOrder, roll_out
-from anyorder.learning.translation_data import TranslationData
 from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import ModelConfig, TranslationModel
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-from anyorder.training.batches import Cursor
 from anyorder.training.clock import peak_flops
+from anyorder.training.run_folder import Cursor
 
 
 def on_store(

@@ -17,11 +17,11 @@ import torch
 from anyorder.data.store import Store
 from anyorder.device import to_device
 from anyorder.models.native.transformer import TransformerConfig
-from anyorder.training.batches import Cursor, prefetch
 from anyorder.training.clock import peak_flops
 from anyorder.training.config import TrainConfig
+from anyorder.training.loop import prefetch
 from anyorder.training.optimizer import make_optimizer, update_average
-from anyorder.training.text_objective import training_flops
+from anyorder.training.run_folder import Cursor
 from anyorder.training.train import new_model
 from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
 
@@ -78,7 +78,7 @@ def measure(
             wait()
         print(found.key_averages().table(sort_by="cuda_time_total", row_limit=25, max_name_column_width=60))
     source.close()
-    done = training_flops(model, tokens, predicted)
+    done = 6 * model.forward_flops(tokens, predicted, predicted)
     formula = 6.0 * (12 * transformer.num_layers * width**2 * tokens + model.config.vocab_size * width * predicted)
     return {
         "width": width,

@@ -9,7 +9,7 @@ import pytest
 
 from anyorder.data.store import Store
 from anyorder.models.native.translation_model import TranslationModel
-from anyorder.training.batches import weights_by_corpus
+from anyorder.training.objective import weights_by_corpus
 from tests.cli.conftest import Refused, run
 from tests.conftest import toy_pairs, write_pairs
 

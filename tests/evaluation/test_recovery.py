@@ -17,7 +17,7 @@ from anyorder.evaluation.evaluate import Evaluation
 from anyorder.evaluation.evaluate_orders import MASKED_ORDERS, evaluate_orders
 from anyorder.evaluation.significance import bootstrap_intervals, compare
 from anyorder.evaluation.test_set import read_test_set
-from anyorder.learning.masked_data import TextData
+from anyorder.learning.data import text_data
 from anyorder.report.table_data import evaluation_table
 from anyorder.tasks import Generate
 from anyorder.tasks.masked import mask_positions
@@ -101,7 +101,7 @@ def test_scores_are_those_of_a_plain_loop(decoder: Decoder) -> None:
 def test_the_masks_are_those_of_learning(decoder: Decoder) -> None:
     """Whatever lines each of them leaves out."""
     lines = [LINES[0], "", "w1 w2", *LINES[1:], "w1 [MASK] w2 w3"]
-    data = TextData(lines, decoder.model, SHARE, (3, 20), validation=2, seed=SEED)
+    data = text_data(lines, decoder.model, SHARE, (3, 20), validation=2, seed=SEED)
     test_set = read_test_set(decoder, lines, mask_share=SHARE, seed=SEED)
     assert test_set.within() == [0, *range(2, 16)]
     validated = data.validations["infill"]._test_set.examples

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from anyorder.data.stores import Data
 from anyorder.learning.config import RLConfig
-from anyorder.learning.objective import OrderObjective
-from anyorder.learning.translation_data import TranslationData
+from anyorder.learning.data import TranslationData
+from anyorder.learning.learn_order import OrderObjective
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders.policy import PolicyConfig
 

@@ -18,7 +18,7 @@ from anyorder.errors import InputError
 from anyorder.learning.config import RLConfig
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders.policy import PolicyConfig
-from anyorder.training.batches import Cursor
+from anyorder.training.run_folder import Cursor
 from tests.conftest import tiny
 from tests.learning.objectives import translation_order_objective
 from tests.processes import Fork, run_two, wait_until

@@ -6,7 +6,7 @@ import torch
 from anyorder.data.store import Store
 from anyorder.learning.config import RLConfig
 from anyorder.orders.policy import PolicyConfig
-from anyorder.training.batches import Cursor
+from anyorder.training.run_folder import Cursor
 from tests.conftest import tiny
 from tests.learning.objectives import translation_order_objective
 

@@ -23,7 +23,7 @@ from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import make_order
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-from anyorder.training.batches import Cursor
+from anyorder.training.run_folder import Cursor
 from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
 from tests.conftest import tiny
 from tests.learning.objectives import translation_order_objective

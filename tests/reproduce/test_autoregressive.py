@@ -26,9 +26,10 @@ from anyorder.reproduce.autoregressive import (
 from anyorder.reproduce.plan import Request, make_plans
 from anyorder.reproduce.reproduce import reproduce
 from anyorder.tasks.translation import encode_sentences
-from anyorder.training.batches import IGNORED, Cursor
 from anyorder.training.config import TrainConfig
 from anyorder.training.loop import run_training
+from anyorder.training.objective import IGNORED
+from anyorder.training.run_folder import Cursor
 from tests.reproduce.conftest import Laboratory, decode_with_baseline
 from tests.stores import write_store
 

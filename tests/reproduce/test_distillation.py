@@ -23,8 +23,7 @@ from anyorder.tasks.translation import encode_sentences
 from anyorder.training.config import TextTrainConfig, TrainConfig
 from anyorder.training.loop import run_training
 from anyorder.training.train import train_model
-from anyorder.training.translation_objective import MaskingConfig
-from anyorder.training.translation_pairs import TranslationPairs
+from anyorder.training.translation_objective import MaskingConfig, TranslationPairs
 from tests.conftest import tiny
 from tests.reproduce.conftest import Laboratory, decode_with_baseline
 from tests.stores import write_store

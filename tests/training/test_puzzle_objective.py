@@ -15,9 +15,10 @@ from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.orders.storage import save_order
 from anyorder.tasks import make_puzzle
 from anyorder.tasks.encoder import MASK_ID, EncoderConfig, new_encoder
-from anyorder.training.batches import IGNORED, Cursor
 from anyorder.training.config import PuzzleTrainConfig
+from anyorder.training.objective import IGNORED
 from anyorder.training.puzzle_objective import FillConfig, FillLoss, FillObjective, sample_masked_cells
+from anyorder.training.run_folder import Cursor
 from anyorder.training.train import train_task
 
 TINY = EncoderConfig(16, 1, 2)

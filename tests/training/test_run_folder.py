@@ -22,8 +22,8 @@ from anyorder.cli import main
 from anyorder.data.store import Store
 from anyorder.errors import InputError
 from anyorder.files import CHECKSUMS, lock_folder
-from anyorder.training.batches import Cursor
 from anyorder.training.run_folder import (
+    Cursor,
     RunState,
     append_to_log,
     load_latest,

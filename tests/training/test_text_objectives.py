@@ -16,9 +16,9 @@ from anyorder.errors import InputError
 from anyorder.models.native.attention import FullAttention, Segments, SourceIsolated
 from anyorder.models.native.length import offset_class
 from anyorder.models.native.transformer import TransformerConfig
-from anyorder.training.batches import IGNORED, Cursor
 from anyorder.training.mlm_objective import MLMConfig, MLMObjective
-from anyorder.training.text_objective import HostBatch
+from anyorder.training.objective import IGNORED, HostBatch
+from anyorder.training.run_folder import Cursor
 from anyorder.training.train import new_model
 from anyorder.training.translation_objective import (
     MaskingConfig,

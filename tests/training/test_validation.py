@@ -85,7 +85,7 @@ def test_the_time_of_a_validation_follows_from_a_sample(monkeypatch: pytest.Monk
         now[0] += 0.01 * float((sizes[list(indices)] ** 2).sum())
         return []
 
-    monkeypatch.setattr(Validation, "_decode", decode)
+    monkeypatch.setattr(Validation, "decode", decode)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     validation = Validation(TestSet(None, range(16), sizes, lambda indices: []))  # type: ignore[arg-type]
     assert validation.estimate_seconds(None, None) == pytest.approx(0.01 * float((sizes**2).sum()))  # type: ignore[arg-type]
@@ -94,7 +94,8 @@ def test_the_time_of_a_validation_follows_from_a_sample(monkeypatch: pytest.Monk
 
 def test_puzzles_are_validated_on_others_than_are_learned_from() -> None:
     task, model = make_puzzle("sudoku-4x4"), load_transformers("sudoku-4x4")
-    result = puzzle_validation(task, model, 12, seed=3).evaluate(make_order("margin"), model)
-    assert result.score == 100
+    validation = puzzle_validation(task, model, 12, seed=3)
+    trajectories = validation.decode(make_order("margin"), model)
+    assert validation.score(trajectories) == 100
     held_out, learned = (task.generate(12, seed).puzzles for seed in (7, 6))
-    assert [len(steps) for steps in result.steps] == (held_out == 0).sum(1).tolist() != (learned == 0).sum(1).tolist()
+    assert [len(one.steps) for one in trajectories] == (held_out == 0).sum(1).tolist() != (learned == 0).sum(1).tolist()

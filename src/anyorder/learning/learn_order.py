@@ -1,35 +1,50 @@
-"""Learn a generation order: the library's function behind `anyorder learn-order`. Knows nothing about flags."""
+"""Learn a generation order: the library's function behind `anyorder learn-order`, and its training objective.
+
+The algorithm is in `algorithm.py`; canvases, rewards and validation come from `data.py`. Knows nothing about flags.
+"""
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import torch
+from torch import nn
+
+from anyorder.analysis.order_metrics import edge_share
 from anyorder.data.corpus import read_lines
+from anyorder.data.random_streams import random_for
 from anyorder.data.stores import Data, Stores, open_stores
 from anyorder.decoder import Decoder
 from anyorder.decoding.trajectory import INFILL
+from anyorder.device import inference_dtype
 from anyorder.errors import InputError, check_number
 from anyorder.files import atomic_folder, check_plain_name, check_writable
+from anyorder.learning.algorithm import ActorCritic, OrderLoss, sample_rollouts
 from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
-from anyorder.learning.masked_data import PuzzleData, TextData
-from anyorder.learning.objective import FOLDER, LearningData, OrderObjective
+from anyorder.learning.data import LearningData, TranslationData, puzzle_data, text_data
 from anyorder.learning.rewards import TextReward, register_reward
-from anyorder.learning.translation_data import TranslationData
+from anyorder.learning.rollout import OrderBatch, SamplingOrder
 from anyorder.models.base import SavedModel
 from anyorder.models.hf.adapter import TransformersModel
 from anyorder.models.hf.pretrained import load_transformers
 from anyorder.models.native.translation_model import TranslationModel
-from anyorder.orders.policy import PolicyConfig
-from anyorder.orders.storage import CONFIG, WEIGHTS
+from anyorder.orders import Order, make_order, split_orders
+from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.policy import PolicyConfig, PolicyNetwork, prediction_stats
+from anyorder.orders.storage import CONFIG, WEIGHTS, save_order
 from anyorder.orders.storage import FOLDER as LEARNED_FOLDER
 from anyorder.progress import is_main_process
 from anyorder.tasks import PuzzleTask, Task, Translation, make_task
 from anyorder.tasks.masked import MASK_SHARE
 from anyorder.training.config import TrainConfig, split_directions
 from anyorder.training.loop import begin_run, run_training
+from anyorder.training.objective import Objective, shuffled
 
+FOLDER = "order"
+"""The subfolder of the run folder for the learned order."""
 ALL = "all"
 """Every direction that both the data and the model support."""
 PUZZLES = 20_000
@@ -122,11 +137,11 @@ def learn_order(
         if kind == "puzzles":
             [puzzle] = tasks
             assert isinstance(puzzle, PuzzleTask)
-            learning = PuzzleData(puzzle, frozen, PUZZLES, held_out, run.seed)
+            learning = puzzle_data(puzzle, frozen, PUZZLES, held_out, run.seed)
         else:
             lines = list(read_lines(Path(text), "replace")) if isinstance(text, str | Path) else text or []
             share, lengths = mask_share or MASK_SHARE, (rl.min_length, rl.max_length)
-            learning = TextData(lines, frozen, share, lengths, held_out, run.seed)
+            learning = text_data(lines, frozen, share, lengths, held_out, run.seed)
     compiles = device.type == "cuda" and run.compile != "no"
     objective = OrderObjective(learning, policy, rl, run.seed, compiles, init)
     result = run_training(objective, run, out, resume)
@@ -135,7 +150,7 @@ def learn_order(
         with atomic_folder(destination) as partial:
             for file in (CONFIG, WEIGHTS):
                 shutil.copyfile(order / file, partial / file)
-    return LearnOrderResult(order, result.scores, result.step, result.finished)
+    return LearnOrderResult(order, result.scores, result.steps, result.finished)
 
 
 def _read_task(task: str | Sequence[str] | Task) -> tuple[Kind, list[Task]]:
@@ -198,3 +213,146 @@ def _named_folder(model: SavedModel, name: str | None) -> Path | None:
     folder = model.path / LEARNED_FOLDER / name
     check_writable(folder)
     return folder
+
+
+class OrderObjective(Objective[OrderBatch]):
+    """Learn an order for a frozen model.
+
+    rl: all sizes must be set. compile: whether to compile the computation of the features. init: a learned order to
+    start from, whose kind and size the policy then has; if not given, it starts from a heuristic order or at random.
+    """
+
+    reports = ("reward", "edge share", "entropy", "loss", "value loss")
+    shown = ("reward", "entropy", "edge share")
+    unit = "rollouts"
+    folder = FOLDER
+    compiles = False
+    learner: ActorCritic
+
+    def __init__(
+        self,
+        data: LearningData,
+        policy: PolicyConfig,
+        rl: RLConfig,
+        seed: int,
+        compile: bool = False,
+        init: str | None = None,
+    ):
+        self.rl = rl
+        self.epochs = rl.epochs if rl.algorithm == "ppo" else 1
+        self._data = data
+        self.seed = seed
+        self.validations = data.validations
+        start = None if init is None else self._order_to_start_from(init, policy)
+        self._init = "none" if start is None else start.fingerprint  # its weights, not its place
+        torch.manual_seed(seed)
+        config = policy if start is None else replace(start.network.config, dropout=policy.dropout)
+        network = PolicyNetwork(config, data.model.hidden_size)
+        if start is not None:
+            network.load_state_dict(start.network.state_dict())
+        self.learner = ActorCritic(network, rl.has_value)
+        self.module = OrderLoss(self.learner, rl)
+        self.reward = data.reward(rl.reward)
+        self._reference = None
+        if rl.kl_coef:
+            self._reference = self._one_order(make_order(rl.reference_order), "reference_order", RLConfig)
+        self._stats_function = torch.compile(prediction_stats, dynamic=True) if compile else prediction_stats
+        heuristics = rl.validation_orders.strip()
+        self._heuristics = [make_order(name) for name in split_orders(heuristics)] if heuristics else []
+        self.comparisons = len(self._heuristics)
+        smallest_epoch = len(data) if data.weights is None else int(np.floor(data.weights).sum())
+        if smallest_epoch < rl.num_minibatches > 1:
+            found = f"{rl.num_minibatches}: an epoch may have no more than {smallest_epoch} {data.unit}"
+            raise InputError(found, "num_minibatches", RLConfig)
+
+    def _one_order(self, order: Order, field: str, config: type | None = None) -> Order:
+        """The order, bound to the model. It must be the same for all tasks of the data."""
+        bound = [order.bind(self._data.model, task) for task in self._data.model_tasks]
+        if len({each.identity for each in bound}) > 1:
+            tasks = ", ".join(self._data.tasks)
+            raise InputError(f"{order.name}: is not one order for {tasks}", field, config)
+        return bound[0]
+
+    def _order_to_start_from(self, name: str, policy: PolicyConfig) -> LearnedOrder:
+        order = self._one_order(make_order(name), "init")
+        if not isinstance(order, LearnedOrder):
+            raise InputError(f"{name}: is not a learned order; policy.start takes heuristic ones", "init")
+        if policy not in (replace(same, dropout=policy.dropout) for same in (PolicyConfig(), order.network.config)):
+            raise InputError("gives the policy its kind and size: leave the policy's options out", "init")
+        return order
+
+    def epoch_batches(self, epoch: int) -> list[np.ndarray]:
+        assert self.rl.sentences is not None
+        data, size = self._data, min(self.rl.sentences, len(self._data))
+        rows = shuffled(np.arange(len(data)), data.weights, random_for(self.seed, "epoch", epoch))
+        # A batch of a few leftover sentences would make a step as large as that of a full batch, and far noisier.
+        rows = rows[: max(size, len(rows) // size * size)]
+        return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+    def build(self, rows: np.ndarray, random: np.random.Generator) -> OrderBatch:
+        copies = self.rl.rollouts_per_sentence
+        keys = random.integers(-(1 << 63), (1 << 63) - 1, len(rows) * copies)
+        return self._data.batch(rows, keys, copies, random)
+
+    def minibatches(self, batch: OrderBatch, device: torch.device) -> list[dict[str, Any]]:
+        """Roll out the sentences of a batch and compute the advantages."""
+        rl, networks = self.rl, self.learner
+        order = LearnedOrder(networks.policy, stats_function=self._stats_function)
+        sampler = SamplingOrder(order, rl.has_value, self._reference, networks.policy.config.init_scale)
+        self._move(device)
+        rollouts = sample_rollouts(self._data.model, batch, sampler, networks, self.reward, rl)
+        parts = rollouts.minibatches(rl.num_minibatches, rl.rollouts_per_sentence)
+        return [{"rollouts": part} for part in parts]
+
+    def _move(self, device: torch.device) -> None:
+        """Everything to the device; the model in the precision for inference there."""
+        if isinstance(self._reference, LearnedOrder):
+            self._reference.network.to(device)
+        if self._data.model.device != device:
+            self._data.network.to(device=device, dtype=inference_dtype(device))
+
+    def cost(self, batch: OrderBatch) -> tuple[int, float]:
+        canvases, copies = batch.sentences.canvases, batch.sentences.copies
+        lengths, sizes = canvases.lengths.astype(np.float64), canvases.packed.sizes
+        sources = 0 if canvases.sources is None else len(canvases.sources.tokens)
+        tokens = copies * float((lengths * sizes).sum()) + sources
+        masked = copies * float((lengths * (lengths + 1)).sum()) / 2
+        predicted = copies * float(lengths.sum()) if self.learner.policy.config.needs == "hidden" else masked
+        return len(lengths) * copies, 2 * self._data.forward_flops(tokens, masked, predicted)
+
+    def validate(self, average: nn.Module, quick: bool = False) -> dict[str, float]:
+        """Score and edge share of the learned order, decoded greedily; the first time, also those of the heuristics."""
+        scores: dict[str, float] = {}
+        learned, model = self.validation_order(average)
+        for task, validation in self.validations.items():
+            trajectories = validation.decode(learned, model)
+            scores[f"{self._data.metric} {task}"] = validation.score(trajectories)
+            scores[f"edge share {task}"] = edge_share([np.array(one.steps) for one in trajectories])
+            if not quick:
+                for order in self._heuristics:
+                    scores[f"{order.name} {task}"] = validation.evaluate(order, model)
+        return scores
+
+    def validation_order(self, average: nn.Module) -> tuple[Order, SavedModel]:
+        assert isinstance(average, ActorCritic)
+        self._move(next(average.parameters()).device)
+        return LearnedOrder(average.policy), self._data.model
+
+    def selection_metric(self, scores: dict[str, float]) -> float:
+        validated = [scores[f"{self._data.metric} {task}"] for task in self.validations]
+        return sum(validated) / len(validated)
+
+    def save(self, average: nn.Module, out: Path) -> None:
+        assert isinstance(average, ActorCritic)
+        data = self._data
+        tasks = list(dict.fromkeys([*data.model_tasks, *data.tasks]))
+        save_order(average.policy, out / self.folder, data.model, tasks, rl=asdict(self.rl), seed=self.seed)
+
+    def fingerprint(self) -> dict[str, object]:
+        return {
+            "objective": "order",
+            **self._data.fingerprint(),
+            "policy": self.learner.policy.config,
+            "init": self._init,
+            "rl": self.rl,
+        }

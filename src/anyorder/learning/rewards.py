@@ -24,7 +24,6 @@ from torch import Tensor
 from anyorder.data.text import Text, TextConfig
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError, unknown
-from anyorder.learning.ngrams import length_mask, ngram_matches, ngram_totals
 from anyorder.registry import register
 
 HOLE = -1
@@ -80,8 +79,9 @@ class Reward(ABC):
 
     @classmethod
     def create(cls, vocabulary: Vocabulary) -> "Reward":
-        """The reward for sentences of this vocabulary."""
-        return cls()
+        """The reward for sentences of this vocabulary, which the class takes as an argument if it needs it."""
+        constructor: Callable[..., Reward] = cls
+        return constructor(vocabulary) if "vocabulary" in signature(cls).parameters else constructor()
 
     @abstractmethod
     def final(self, outcome: Outcome) -> Tensor:
@@ -225,10 +225,6 @@ class PaperBleu(Reward):
         self.lower = torch.tensor([first[piece] for piece in lower])
         """(vocab_size,) int64: the first subword that differs only in case."""
 
-    @classmethod
-    def create(cls, vocabulary: Vocabulary) -> "PaperBleu":
-        return cls(vocabulary)
-
     def final(self, outcome: Outcome) -> Tensor:
         ids, references = self._lower(outcome.ids), self._lower(outcome.references)
         matches = ngram_matches(ids, outcome.lengths, references, outcome.reference_lengths, 4)
@@ -254,10 +250,6 @@ class CorpusBleu(Reward):
         self.ends = torch.tensor([vocabulary.ends_word(i) for i in range(len(vocabulary))])
         """(vocab_size,) bool: the subword is the last of its word."""
 
-    @classmethod
-    def create(cls, vocabulary: Vocabulary) -> "CorpusBleu":
-        return cls(vocabulary)
-
     def final(self, outcome: Outcome) -> Tensor:
         self.ends = self.ends.to(outcome.ids.device)
         words, lengths = self.words(outcome.ids, outcome.lengths)
@@ -276,27 +268,19 @@ class CorpusBleu(Reward):
 
     def words(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """A number for every word, the same for equal words, without gaps; and the word counts: (N, T), (N,)."""
-        width = ids.shape[1]
-        last = torch.arange(width, device=ids.device) == lengths.unsqueeze(1) - 1
-        ends = (self.ends[ids.clamp(min=0)] | last) & length_mask(lengths, width)
-        # Polynomial hashes with an odd base, modulo 2^64: a word's is the difference of two prefixes, shifted back.
-        powers, inverse = (_powers(base, width, ids.device) for base in (_BASE, _INVERSE))
-        prefix = ((ids + 1) * powers).cumsum(1)
-        before = torch.where(ends, torch.arange(width, device=ids.device), -1).cummax(1).values
-        starts = torch.cat([torch.zeros_like(before[:, :1]), before[:, :-1] + 1], 1)
-        until = torch.cat([torch.zeros_like(prefix[:, :1]), prefix], 1).gather(1, starts)
-        hashed = (prefix - until) * inverse[starts]
-        return _without_gaps(hashed, ends)
+        column = torch.arange(ids.shape[1], device=ids.device)
+        inside = column < lengths.unsqueeze(1)
+        ends = (self.ends[ids.clamp(min=0)] | (column == lengths.unsqueeze(1) - 1)) & inside
+        begins = ends.roll(1, 1)
+        begins[:, 0] = True
+        place = column - torch.where(begins, column, 0).cummax(1).values
+        # A word is a polynomial with an odd base, modulo 2^64. Its tokens' terms are added up at the word's number.
+        powers = torch.full_like(column, _BASE).cumprod(0)
+        terms = ((ids + 1) * powers[place]).masked_fill(~inside, 0)
+        return torch.zeros_like(ids).scatter_add_(1, ends.cumsum(1) - ends.long(), terms), ends.sum(1)
 
 
 _BASE = 6364136223846793005
-_INVERSE = -4568919932995229531  # _BASE * _INVERSE = 1 modulo 2^64
-
-
-def _powers(base: int, count: int, device: torch.device) -> Tensor:
-    """1, base, base^2, ... modulo 2^64: (count,) int64."""
-    one = torch.ones(1, dtype=torch.int64, device=device)
-    return torch.cat([one, one.new_full((count - 1,), base)]).cumprod(0)
 
 
 @register_reward("chrf")
@@ -309,10 +293,6 @@ class ChrF(Reward):
         longest = max(map(len, spelled))
         self.characters = torch.tensor([[*map(ord, piece), *[-1] * (longest - len(piece))] for piece in spelled])
         """(vocab_size + 1, longest) int64: the characters of each subword, then -1."""
-
-    @classmethod
-    def create(cls, vocabulary: Vocabulary) -> "ChrF":
-        return cls(vocabulary)
 
     def final(self, outcome: Outcome) -> Tensor:
         self.characters = self.characters.to(outcome.ids.device)
@@ -397,3 +377,50 @@ def _equal(outcome: Outcome) -> Tensor:
     equal = torch.zeros_like(outcome.ids, dtype=torch.bool)
     equal[:, :width] = outcome.ids[:, :width] == outcome.references[:, :width]
     return equal & length_mask(outcome.reference_lengths, outcome.ids.shape[1])
+
+
+def length_mask(lengths: Tensor, width: int) -> Tensor:
+    """(N, width) bool: true in the first `lengths`, (N,), columns of each row."""
+    return torch.arange(width, device=lengths.device) < lengths.unsqueeze(1)
+
+
+# N-grams of padded sentences. Their tokens are plain integers, which may be subwords, words or characters.
+
+
+def ngram_totals(lengths: Tensor, max_order: int) -> Tensor:
+    """How many n-grams of 1, 2, ..., `max_order` tokens a sentence has: (N,) to (N, max_order)."""
+    return (lengths.unsqueeze(1) - torch.arange(max_order, device=lengths.device)).clamp(min=0)
+
+
+def ngram_matches(
+    ids: Tensor, lengths: Tensor, references: Tensor, reference_lengths: Tensor, max_order: int
+) -> Tensor:
+    """How many n-grams of 1, 2, ..., `max_order` tokens two sentences share, repeats included.
+
+    (N, T), (N,), (N, R), (N,) to (N, max_order) int64. Equal n-grams in a pair of sentences get the same
+    number, which is computed from that of the first n - 1 tokens and that of the last token.
+    """
+    both = torch.cat([ids, references], 1)
+    width, size = ids.shape[1], both.shape[1]
+    token = gram = dense_ranks(both)
+    matches = []
+    for n in range(max_order):
+        if n:
+            gram = dense_ranks(gram * size + token.roll(-n, 1))
+        counts = count_values(gram[:, :width], lengths - n, size)
+        reference_counts = count_values(gram[:, width:], reference_lengths - n, size)
+        matches.append(torch.minimum(counts, reference_counts).sum(1))
+    return torch.stack(matches, 1)
+
+
+def dense_ranks(keys: Tensor) -> Tensor:
+    """Ranks 0, 1, 2, ... of integers within their row; equal integers have equal ranks: (N, L) to (N, L)."""
+    ordered, index = keys.sort(1)
+    ranks = (ordered != ordered.roll(1, 1)).cumsum(1)
+    return torch.empty_like(ranks).scatter_(1, index, ranks - ranks[:, :1])
+
+
+def count_values(values: Tensor, lengths: Tensor, size: int) -> Tensor:
+    """Count each of 0, ..., `size` - 1 in the first `lengths`, (N,), columns of each row: (N, L) to (N, size)."""
+    inside = length_mask(lengths, values.shape[1]).int()
+    return inside.new_zeros(len(values), size).scatter_add_(1, values, inside)

@@ -16,8 +16,7 @@ from anyorder.decoding.sampling import gumbel_noise
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import DecodeBatch
 from anyorder.device import to_device
-from anyorder.learning.ngrams import length_mask
-from anyorder.learning.rewards import Outcome
+from anyorder.learning.rewards import Outcome, length_mask
 from anyorder.models.base import Model
 from anyorder.models.native.attention import Segments
 from anyorder.orders.base import Order, State

@@ -4,8 +4,8 @@ It shares the model's vocabulary; the source begins with a token for the target 
 loop as every other model, so it can be stopped and resumed. Batches hold sentences of similar length.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,10 @@ from anyorder.models.native.storage import WEIGHTS
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.records import read_record
 from anyorder.reproduce.jobs import DecodeJob, OpenModel, RunJob
-from anyorder.training.batches import IGNORED, Cursor, shuffled
 from anyorder.training.config import TrainConfig, choose_by_device
 from anyorder.training.loop import run_training
-from anyorder.training.objective import Objective
-from anyorder.training.translation_pairs import TranslationPairs
+from anyorder.training.objective import IGNORED, Objective, shuffled
+from anyorder.training.translation_objective import TranslationPairs
 
 RECORD, CONFIG = "baseline.json", "config.json"
 MAX_LAYERS = 1000
@@ -115,7 +114,7 @@ class AutoregressiveObjective(Objective[Batch]):
         self.learner = transformers.MarianMTModel(transformers.MarianConfig(**self._settings))
         self.module = AutoregressiveLoss(self.learner)
         self._vocabulary, self._languages = model.vocabulary, model.config.languages
-        self._batch_tokens, self._seed, self._given_weights = batch_tokens, seed, dict(weights or {})
+        self._batch_tokens, self.seed, self._given_weights = batch_tokens, seed, dict(weights or {})
         self._pairs = TranslationPairs(Stores(stores), model, (), self._given_weights, {})
         longest, count = int(self._pairs.sizes.max()), len(self._pairs)
         if longest > batch_tokens:
@@ -123,20 +122,14 @@ class AutoregressiveObjective(Objective[Batch]):
         mixed = random_for(seed, "held out", 0).permutation(count)
         self._held_out, self._rows = np.split(mixed, [min(VALIDATION_PAIRS, count // 10)])
 
-    def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[Batch, Cursor]]:
+    def epoch_batches(self, epoch: int) -> list[np.ndarray]:
         weights = None if self._pairs.weights is None else self._pairs.weights[self._rows]
-        while True:
-            random = random_for(self._seed, "epoch", cursor.epoch)
-            rows = shuffled(self._rows, weights, random)
-            groups = bucket(self._pairs.sizes[rows], self._batch_tokens)
-            for i in random.permutation(len(groups))[cursor.offset :]:
-                number = cursor.batch
-                cursor = replace(cursor, batch=number + 1, offset=cursor.offset + 1)
-                if number >= first and number % world == rank:
-                    yield self._build(rows[groups[i]], random_for(self._seed, "batch", number)), cursor
-            cursor = replace(cursor, epoch=cursor.epoch + 1, offset=0)
+        random = random_for(self.seed, "epoch", epoch)
+        rows = shuffled(self._rows, weights, random)
+        groups = bucket(self._pairs.sizes[rows], self._batch_tokens)
+        return [rows[groups[i]] for i in random.permutation(len(groups))]
 
-    def _build(self, rows: np.ndarray, random: np.random.Generator) -> Batch:
+    def build(self, rows: np.ndarray, random: np.random.Generator) -> Batch:
         """Padded pairs, each in one of its directions."""
         (packed, targets), pad = self._pairs.pack(rows, random), self._vocabulary.pad
         numbers = np.arange(0, 2 * len(rows), 2)
@@ -159,7 +152,7 @@ class AutoregressiveObjective(Objective[Batch]):
         """The mean loss per batch, without label smoothing."""
         loss, device, losses = AutoregressiveLoss(average), next(average.parameters()).device, []
         for group in bucket(self._pairs.sizes[self._held_out], self._batch_tokens):
-            batch = self._build(self._held_out[group], random_for(self._seed, "validate", 0))
+            batch = self.build(self._held_out[group], random_for(self.seed, "validate", 0))
             losses.append(float(loss(**self.minibatches(batch, device)[0], smoothing=0.0)[0]))
         return {"validation loss": float(np.mean(losses))} if losses else {}
 

@@ -10,8 +10,8 @@ from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.files import sha256
 from anyorder.learning.config import RLConfig
+from anyorder.learning.learn_order import FOLDER as ORDER
 from anyorder.learning.learn_order import learn_order
-from anyorder.learning.objective import FOLDER as ORDER
 from anyorder.orders import Order
 from anyorder.orders.learned import UnboundLearnedOrder
 from anyorder.orders.policy import PolicyConfig

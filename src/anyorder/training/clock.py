@@ -84,16 +84,10 @@ class Meter:
     """Sums on the device between two log entries; the host waits for the device only when it reads them."""
 
     def __init__(self, device: torch.device, reports: int):
-        self._zero = torch.zeros(reports, device=device)
+        self._sum = torch.zeros(reports, device=device)
         self._peak = peak_flops(device)
-        self._start(0.0)
-
-    def _start(self, now: float) -> None:
-        self._sum = self._zero.clone()
-        self._count = 0
-        self._units = 0
-        self._flops = 0.0
-        self._since = now
+        self._count = self._units = 0
+        self._flops = self._since = 0.0
 
     def add(self, report: Tensor) -> None:
         """Add the (reports,) numbers of one minibatch."""
@@ -116,7 +110,9 @@ class Meter:
         now = clock.training_seconds
         seconds = now - self._since
         speed, share_of_peak = self._units * world / seconds, self._flops / seconds / self._peak
-        self._start(now)
+        self._sum = torch.zeros_like(self._sum)
+        self._count = self._units = 0
+        self._flops, self._since = 0.0, now
         return reports, speed, share_of_peak
 
 

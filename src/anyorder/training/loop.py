@@ -7,7 +7,9 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
@@ -21,13 +23,13 @@ from accelerate.utils import broadcast_object_list
 from anyorder import progress
 from anyorder.device import join_processes, report_lost_process
 from anyorder.errors import InputError
-from anyorder.training.batches import Cursor, prefetch
 from anyorder.training.clock import Clock, Meter
 from anyorder.training.config import TrainConfig
 from anyorder.training.objective import Objective
 from anyorder.training.optimizer import make_optimizer, rate_factor, set_rate, update_average
 from anyorder.training.run_folder import (
     STATE,
+    Cursor,
     RunState,
     append_to_log,
     check_run_folder,
@@ -52,14 +54,17 @@ be destroyed, which waits for its threads; if one of them is waiting for the GIL
 
 
 @dataclass(frozen=True)
-class RunResult:
-    """How a run ended."""
+class TrainResult:
+    """A trained model."""
 
+    model: Path
+    """The folder of the model that did best in validation; pass it to `load`."""
     scores: dict[str, float]
-    """Scores of the last validation."""
-    step: int
+    """Scores of the last validation, by name; empty if the store has no split for it."""
+    steps: int
+    """Number of training steps."""
     finished: bool
-    """False if a signal stopped the run; it can be resumed."""
+    """False if a signal stopped the run. It can be resumed, and there may be no model yet."""
 
 
 def begin_run(run: TrainConfig, out: Path, resume: bool) -> torch.device:
@@ -72,7 +77,7 @@ def begin_run(run: TrainConfig, out: Path, resume: bool) -> torch.device:
     return device
 
 
-def run_training(objective: Objective[Any], run: TrainConfig, out: Path, resume: bool) -> RunResult:
+def run_training(objective: Objective[Any], run: TrainConfig, out: Path, resume: bool) -> TrainResult:
     """Train, and write the result into `out`: the averaged weights with the best validation."""
     with open_run_folder(out, resume), report_lost_process():
         loop = _Loop(objective, run, out, resume)
@@ -118,7 +123,7 @@ class _Loop:
         self.stop_asked = False
         """This process received a signal to stop."""
 
-    def go(self) -> RunResult:
+    def go(self) -> TrainResult:
         run, state, clock = self.run, self.state, self.clock
         self._start_tracker()
         if self.accelerator.is_main_process:
@@ -140,7 +145,9 @@ class _Loop:
                     self._step(batches, done)
                     first_step = clock.step_done()
                     if first_step is not None:
-                        self._print_first_step(first_step)
+                        too_slow = run.minutes is not None and first_step > run.minutes * 60
+                        advice = ", longer than the run: use smaller batches" if too_slow else ""
+                        self._print(f"first step: {first_step:.1f} s{advice}")
                     at_log = state.step % run.log_every == 0
                     # Agreeing takes a message between processes; a fast step on CUDA does not wait for one.
                     if at_log or self.world == 1 or not self.cuda:
@@ -174,7 +181,7 @@ class _Loop:
             # A run that stopped slightly early to stay within its minutes counts as having used them: it is finished.
             self._save(run.minutes * 60 if run.minutes is not None and done >= 1 else 0.0)
             self.accelerator.end_training()
-        return RunResult(dict(state.scores), state.step, finished=not stopping)
+        return TrainResult(self.out / self.objective.folder, dict(state.scores), state.step, finished=not stopping)
 
     def _start_tracker(self) -> None:
         config = {name: "None" if value is None else value for name, value in asdict(self.run).items()}
@@ -209,10 +216,6 @@ class _Loop:
         state.step += 1
         state.cursor = batches[-1][1]
         update_average(self.average, self.learner, run.ema, state.step)
-
-    def _print_first_step(self, seconds: float) -> None:
-        too_slow = self.run.minutes is not None and seconds > self.run.minutes * 60
-        self._print(f"first step: {seconds:.1f} s" + (", longer than the run: use smaller batches" if too_slow else ""))
 
     def _agree(self, value: Value) -> Value:
         """The first process's value, in all processes."""
@@ -269,8 +272,7 @@ class _Loop:
         state, start = self.state, time.monotonic()
         quick = self.quick or state.validated_step >= 0  # the first validation made the comparison
         state.scores = self.objective.validate(self.average, quick)
-        pass_seconds = (time.monotonic() - start) / self.objective.validation_passes(quick)
-        self.clock.reserve(pass_seconds * self.objective.validation_passes(quick=True))
+        self.clock.reserve((time.monotonic() - start) / (1 if quick else 1 + self.objective.comparisons))
         state.validated_step = state.step
         metric = self.objective.selection_metric(state.scores) if state.scores else float(state.step)
         if state.scores:
@@ -285,15 +287,14 @@ class _Loop:
 
     def _reserve_validation(self) -> None:
         """Estimate how long a validation takes if that may be long: on the CPU, in a timed run."""
-        if self.run.minutes is None or self.cuda:
+        objective, validations = self.objective, list(self.objective.validations.values())
+        if self.run.minutes is None or self.cuda or not validations:
             return
-        validation = next(iter(self.objective.validations.values()), None)
-        if validation is None:
-            return
-        pass_seconds = validation.estimate_seconds(*self.objective.validation_order(self.average))
-        long = pass_seconds * self.objective.validation_passes() > VALIDATION_SHARE * self.run.minutes * 60
-        self.quick = self._agree(long)
-        self.clock.reserve(pass_seconds * self.objective.validation_passes(self.quick))
+        pass_seconds = validations[0].estimate_seconds(*objective.validation_order(self.average))
+        seconds = pass_seconds * len(validations)
+        whole = seconds * (1 + objective.comparisons)
+        self.quick = self._agree(whole > VALIDATION_SHARE * self.run.minutes * 60)
+        self.clock.reserve(seconds if self.quick else whole)
 
     def _record(self, entry: dict[str, float]) -> None:
         if not self.accelerator.is_main_process:
@@ -342,3 +343,18 @@ def _thousands(value: float) -> str:
     if value >= 1e6:
         return f"{value / 1e6:.2f}M"
     return f"{value / 1e3:.1f}k" if value >= 1e3 else f"{value:.3g}"
+
+
+def prefetch(items: Iterator[Value], depth: int = 4) -> Generator[Value, None, None]:
+    """The items of an endless iterator that runs in a thread, a few of them ahead of their reader.
+
+    Closing it waits for the thread to end: one that is still running when Python exits can crash the process.
+    """
+    executor = ThreadPoolExecutor(1)
+    try:
+        ahead = deque(executor.submit(next, items) for _ in range(depth))
+        while True:
+            ahead.append(executor.submit(next, items))
+            yield ahead.popleft().result()
+    finally:
+        executor.shutdown(cancel_futures=True)

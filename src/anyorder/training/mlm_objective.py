@@ -16,7 +16,7 @@ from anyorder.errors import InputError, check_number
 from anyorder.models.native.attention import FullAttention, QueryPositions, Segments
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.training.config import DeepNorm
-from anyorder.training.text_objective import HostBatch, TextObjective
+from anyorder.training.objective import HostBatch, TextObjective
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class MLMObjective(TextObjective):
         for store, split in zip(stores, splits, strict=True):
             store.check_ids(split, len(model.vocabulary))
 
-    def _build(self, rows: np.ndarray, random: np.random.Generator) -> HostBatch:
+    def build(self, rows: np.ndarray, random: np.random.Generator) -> HostBatch:
         mlm, vocabulary, side = self._mlm, self.learner.vocabulary, self._side[rows]
         row = pack(self._sides, side, self._sentence[rows], self._languages[side], vocabulary.eos)
         inner = row.inner

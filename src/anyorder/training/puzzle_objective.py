@@ -7,7 +7,6 @@ the solution, so the model learns from every state that a decoder can reach, in 
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.data.random_streams import random_for
 from anyorder.decoding.trajectory import INFILL
 from anyorder.device import to_device
 from anyorder.errors import InputError, check_number
@@ -24,8 +22,8 @@ from anyorder.orders import make_order, split_orders
 from anyorder.tasks import PuzzleTask
 from anyorder.tasks.encoder import FIRST_SYMBOL, MASK_ID, as_model, save_encoder
 from anyorder.tasks.puzzles import EMPTY
-from anyorder.training.batches import IGNORED, Cursor
-from anyorder.training.objective import Objective
+from anyorder.training.objective import IGNORED, Objective
+from anyorder.training.run_folder import Cursor
 from anyorder.training.validation import puzzle_validation
 
 if TYPE_CHECKING:
@@ -77,7 +75,7 @@ class FillObjective(Objective[Batch]):
     def __init__(self, task: PuzzleTask, model: "BertForMaskedLM", fill: FillConfig, batch_size: int, seed: int):
         self.learner = model
         self.module = FillLoss(model)
-        self._task, self._fill, self._batch_size, self._seed = task, fill, batch_size, seed
+        self._task, self._fill, self._batch_size, self.seed = task, fill, batch_size, seed
         self._examples = task.generate(fill.puzzles, 2 * seed)
         names = split_orders(fill.validation_orders) if fill.validation_orders.strip() else []
         if not names and fill.validation_puzzles:
@@ -90,10 +88,13 @@ class FillObjective(Objective[Batch]):
         self._validation = puzzle_validation(task, untrained, held_out, seed) if held_out else None
 
     def batches(self, cursor: Cursor, first: int, rank: int, world: int) -> Iterator[tuple[Batch, Cursor]]:
-        for number in count(first + (rank - first) % world, world):
-            yield self._build(random_for(self._seed, "batch", number)), replace(cursor, batch=number + 1)
+        for batch, after in super().batches(cursor, first, rank, world):
+            yield batch, replace(after, offset=0)  # its number alone says what is in a batch
 
-    def _build(self, random: np.random.Generator) -> Batch:
+    def epoch_batches(self, epoch: int) -> range:
+        return range(1 << 62)  # one endless epoch: every batch draws its puzzles itself
+
+    def build(self, _: int, random: np.random.Generator) -> Batch:
         rows = random.integers(len(self._examples), size=self._batch_size)
         examples = self._task.augment(self._examples.take(rows), random)
         masked = sample_masked_cells(examples.puzzles == EMPTY, random)
@@ -114,7 +115,7 @@ class FillObjective(Objective[Batch]):
         if self._validation is None:
             return {}
         model = as_model(deepcopy(average), self._task)
-        return {name: self._validation.evaluate(order, model).score for name, order in self._orders.items()}
+        return {name: self._validation.evaluate(order, model) for name, order in self._orders.items()}
 
     def selection_metric(self, scores: dict[str, float]) -> float:
         return scores[list(self._orders)[-1]]

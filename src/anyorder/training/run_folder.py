@@ -39,7 +39,6 @@ from anyorder.files import (
 )
 from anyorder.progress import is_main_process
 from anyorder.records import Record, parse_json, read_record, read_tensors
-from anyorder.training.batches import Cursor
 
 LOG = "log.jsonl"
 RUN_FILES = (LOG, "checkpoint-*", f"*{PARTIAL}", f"*{OLD}", "anyorder")
@@ -105,6 +104,15 @@ def _entry_step(line: bytes, where: str) -> int:
 
 
 STATE = "state.json"
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """How far training has come: batches so far, the current epoch, and batches taken from it."""
+
+    batch: int = 0
+    epoch: int = 0
+    offset: int = 0
 
 
 @dataclass

@@ -1,9 +1,8 @@
 """Train a model: the library's functions behind `anyorder train`, `pretrain` and `train-task`. Knows no flags."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,30 +17,15 @@ from anyorder.training.config import (
     DeepNorm,
     PuzzleTrainConfig,
     TextTrainConfig,
-    TrainConfig,
     choose_by_device,
     split_directions,
 )
+from anyorder.training.loop import TrainResult as TrainResult
 from anyorder.training.loop import begin_run, run_training
 from anyorder.training.mlm_objective import MLMConfig, MLMObjective, text_split
-from anyorder.training.objective import Objective
 from anyorder.training.optimizer import scale_branches, use_deepnorm
 from anyorder.training.puzzle_objective import FillConfig, FillObjective
 from anyorder.training.translation_objective import MaskingConfig, TranslationObjective
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """A trained model."""
-
-    model: Path
-    """The folder of the model that did best in validation; pass it to `load`."""
-    scores: dict[str, float]
-    """Scores of the last validation, by name; empty if the store has no split for it."""
-    steps: int
-    """Number of training steps."""
-    finished: bool
-    """False if a signal stopped the run. It can be resumed, and there may be no model yet."""
 
 
 def train_model(
@@ -73,7 +57,7 @@ def train_model(
     batch_tokens = run.batch_tokens or max(default_batch_tokens(store.split("train"), device) for store in stores)
     fixed, chosen = device.type == "cuda", split_directions(directions)
     objective = TranslationObjective(stores, model, masking, batch_tokens, run.seed, fixed, chosen, run.deepnorm)
-    return _train(objective, run, Path(out), resume)
+    return run_training(objective, run, Path(out), resume)
 
 
 def pretrain_model(
@@ -103,7 +87,7 @@ def pretrain_model(
     model = new_model(stores, transformer, init, run.seed, run.deepnorm)
     batch_tokens = run.batch_tokens or max(default_batch_tokens(text_split(store), device) for store in stores)
     objective = MLMObjective(stores, model, mlm, batch_tokens, run.seed, device.type == "cuda", run.deepnorm)
-    return _train(objective, run, Path(out), resume)
+    return run_training(objective, run, Path(out), resume)
 
 
 def train_task(
@@ -128,12 +112,7 @@ def train_task(
     device = begin_run(run, Path(out), resume)
     model = new_encoder(task, encoder, run.seed)
     batch_size = choose_by_device(run.batch_size, device, cuda=1024, cpu=128)
-    return _train(FillObjective(task, model, fill, batch_size, run.seed), run, Path(out), resume)
-
-
-def _train(objective: Objective[Any], run: TrainConfig, out: Path, resume: bool) -> TrainResult:
-    result = run_training(objective, run, out, resume)
-    return TrainResult(out / objective.folder, result.scores, result.step, result.finished)
+    return run_training(FillObjective(task, model, fill, batch_size, run.seed), run, Path(out), resume)
 
 
 def new_model(

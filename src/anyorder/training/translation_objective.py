@@ -3,7 +3,7 @@
 Knows nothing about how long to train.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
@@ -12,17 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.data.stores import Data, open_stores
-from anyorder.errors import InputError, check_number
+from anyorder.data.packing import PackedBatch, pack
+from anyorder.data.stores import Data, ParallelText, Stores, open_stores
+from anyorder.errors import InputError, check_number, unknown
 from anyorder.models.native.attention import AttentionPattern, FullAttention, QueryPositions, Segments, SourceIsolated
 from anyorder.models.native.length import LengthTable, offset_class, pool
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, make_order
-from anyorder.training.batches import IGNORED, sample_mask
 from anyorder.training.config import DeepNorm
-from anyorder.training.text_objective import HostBatch, TextObjective
-from anyorder.training.translation_pairs import TranslationPairs
-from anyorder.training.validation import describe_splits, stored_validations, validation_splits
+from anyorder.training.objective import IGNORED, HostBatch, TextObjective, sample_mask, weights_by_corpus
+from anyorder.training.validation import stored_validations
 
 
 @dataclass(frozen=True)
@@ -129,11 +128,6 @@ class TranslationObjective(TextObjective):
         deepnorm: DeepNorm = "auto",
     ):
         stores = open_stores(data)
-        splits = validation_splits(stores, masking.validation_split)
-        sentences = masking.validation_sentences or (500 if fixed else 50)
-        self._masking = masking = replace(
-            masking, validation_sentences=sentences, validation_split=describe_splits(stores, splits)
-        )
         self._pairs = pairs = TranslationPairs(stores, model, directions, masking.weights, masking.only_into)
         # About five standard deviations above the mean, which is a quarter if both directions are learned.
         max_masked = int(max(0.25, pairs.masked_share) * batch_tokens + 5.5 * batch_tokens**0.5)
@@ -142,9 +136,11 @@ class TranslationObjective(TextObjective):
         if self._longest > batch_tokens:
             raise InputError(f"a pair has {self._longest} tokens, more than a batch of {batch_tokens} can hold")
         self._record_directions()
-        self.validations = stored_validations(
-            stores, splits, pairs.directions, model, sentences, masking.validation_length
+        sentences = masking.validation_sentences or (500 if fixed else 50)
+        split, self.validations = stored_validations(
+            stores, masking.validation_split, pairs.directions, model, sentences, masking.validation_length
         )
+        self._masking = replace(masking, validation_sentences=sentences, validation_split=split)
 
     def _record_directions(self) -> None:
         """Record the directions to learn in the model's config and its length table."""
@@ -157,7 +153,7 @@ class TranslationObjective(TextObjective):
         kept = {name: known[name] for name in directions if name in known}
         model.length_table = LengthTable(kept | LengthTable.count(new).seen)
 
-    def _build(self, rows: np.ndarray, random: np.random.Generator) -> HostBatch:
+    def build(self, rows: np.ndarray, random: np.random.Generator) -> HostBatch:
         row, target_language = self._pairs.pack(rows, random)
         half_sizes = row.sizes
         source_lengths, target_lengths = half_sizes[::2] - 2, half_sizes[1::2] - 2
@@ -196,8 +192,7 @@ class TranslationObjective(TextObjective):
         """BLEU of left-to-right decoding with gold lengths, in every direction."""
         order, model = self.validation_order(average)
         return {
-            f"bleu {direction}": validation.evaluate(order, model).score
-            for direction, validation in self.validations.items()
+            f"bleu {direction}": validation.evaluate(order, model) for direction, validation in self.validations.items()
         }
 
     def validation_order(self, average: nn.Module) -> tuple[Order, TranslationModel]:
@@ -216,3 +211,117 @@ class TranslationObjective(TextObjective):
             "masking": self._masking,
             "deepnorm": self.deepnorm,
         }
+
+
+class TranslationPairs:
+    """The pairs that masked translation learns from, and the directions in which each is used.
+
+    They are the `train` splits of stores of two languages each.
+
+    directions: those to learn; by default all. weights: how often each pair of a corpus is used per epoch, by name.
+    only_into: corpora, by name, to learn in one direction only, and its target language; besides those that the stores
+    themselves limit to one direction.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        model: TranslationModel,
+        directions: Sequence[str],
+        weights: Mapping[str, float],
+        only_into: Mapping[str, str],
+    ):
+        for store in stores:
+            if len(store.languages) != 2:
+                raise InputError(f"{store.path}: masked translation needs two languages, found {len(store.languages)}")
+        self._text = text = ParallelText(stores, tuple(store.split("train") for store in stores))
+        self._check_room(model)
+        self._store_of = stores.choose_directions(directions)
+        for number, store in enumerate(stores):
+            if number not in self._store_of.values():
+                raise InputError(f"{store.path}: holds none of the directions to learn ({', '.join(self._store_of)})")
+        lengths = [[split.sides[language].lengths for language in store.languages] for store, split in text.parts]
+        self._lengths = np.concatenate(lengths, axis=1)
+        """(2, pairs) subwords of both sides."""
+        self.sizes = self._lengths.sum(0) + 4
+        """(pairs,) tokens, delimiters included."""
+        self._languages = np.array([model.config.languages.index(language) for language in text.languages])
+        self._eos = model.vocabulary.eos
+        self._allowed = self._allowed_targets(only_into)
+        self._both = self._allowed[:, 0] & self._allowed[:, 1]
+        self._sides = 2 if self._both.any() else 1
+        self.weights = weights_by_corpus(text.corpora, text.corpus, text.by_corpus(weights))
+        """(pairs,) how often each is used per epoch; None if each is used once."""
+        if not self._allowed.any(1).all():  # such as back-translated text whose direction is not learned
+            self.weights = np.where(self._allowed.any(1), 1.0 if self.weights is None else self.weights, 0.0)
+        for direction in self.directions:
+            if not len(self.lengths(direction)[0]):
+                raise InputError(f"no corpus is learned in the direction {direction}: do not limit all with only_into")
+        if self.weights is not None and self.weights.sum() < 1:
+            raise InputError("less than one pair of an epoch is learned in one of the directions")
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    @property
+    def directions(self) -> list[str]:
+        """The directions to learn."""
+        return list(self._store_of)
+
+    @property
+    def masked_share(self) -> float:
+        """The mean share of masked tokens: 1 to T of a target's T subwords are masked, every number equally likely."""
+        first, second = self._lengths
+        targets = np.where(self._both, (first + second) / 2, np.where(self._allowed[:, 1], second, first))
+        return float(np.average((targets + 1) / 2, weights=self.weights) / np.average(self.sizes, weights=self.weights))
+
+    def _check_room(self, model: TranslationModel) -> None:
+        """Raise an `InputError` if a sentence is too long for the model, or holds a subword that it does not know."""
+        room = model.max_length
+        for store, split in self._text.parts:
+            longest = max(int(side.lengths.max()) for side in split.sides.values())
+            if longest > room:
+                raise InputError(
+                    f"{store.path}: has sentences of {longest} subwords, the model has room for {room}; "
+                    f"raise max_positions to {longest + 2} or prepare the data with max_length {room}"
+                )
+            store.check_ids(split, len(model.vocabulary))
+
+    def _allowed_targets(self, only_into: Mapping[str, str]) -> np.ndarray:
+        """(pairs, 2) bool: the first or the second side of the pair's store may be the target."""
+        text = self._text
+        given = text.by_corpus(only_into)
+        allowed: list[list[bool]] = []
+        corpora = iter(text.corpora)  # of all stores, one after the other
+        for store, split in text.parts:
+            first, second = store.languages
+            learned = {first: f"{second}-{first}" in self._store_of, second: f"{first}-{second}" in self._store_of}
+            for name in split.corpora:
+                corpus = next(corpora)
+                stored, chosen = split.only_into.get(name), given.get(corpus)
+                if chosen is not None and chosen not in learned:
+                    raise unknown(f"language of corpus '{corpus}'", chosen, learned)
+                allowed.append(
+                    [learned[code] and stored in (None, code) and chosen in (None, code) for code in learned]
+                )
+        return np.array(allowed)[text.corpus]
+
+    def lengths(self, direction: str) -> tuple[np.ndarray, np.ndarray]:
+        """Source and target lengths of all pairs that are learned in this direction."""
+        store = self._store_of[direction]
+        target = self._text.stores[store].languages.index(direction.split("-")[1])
+        rows = np.flatnonzero((self._text.store == store) & self._allowed[:, target])
+        return self._lengths[1 - target, rows], self._lengths[target, rows]
+
+    def pack(self, rows: np.ndarray, random: np.random.Generator) -> tuple[PackedBatch, np.ndarray]:
+        """Some of the pairs, by index, each in one of its directions, chosen at random; and their target languages.
+
+        Source, target, source, target, and so on; (pairs,) languages.
+        """
+        text = self._text
+        drawn = random.integers(0, self._sides, len(rows))
+        target = np.where(self._both[rows], drawn, self._allowed[rows, 1])
+        first = text.first_side[text.store[rows]]
+        side = np.stack([first + 1 - target, first + target], axis=1).reshape(-1)
+        language = self._languages[side]
+        return pack(text.sides, side, np.repeat(text.row[rows], 2), language, self._eos), language[1::2]

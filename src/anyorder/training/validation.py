@@ -6,7 +6,7 @@ If there is one, the dev split is not used.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,36 +31,6 @@ SPLITS = ("selection", "dev")
 """Where the sentences come from if no split is named: the first that the store has."""
 
 
-def validation_splits(stores: Stores, name: str) -> list[str]:
-    """The split of each store to validate on.
-
-    It is the named one, or for `auto` the first of `SPLITS` that the store has; `none` if it has none.
-    """
-    if name == "auto":
-        return [next((split for split in SPLITS if split in store), "none") for store in stores]
-    for store in stores:
-        if name != "none" and name not in store:
-            raise unknown("split", name, store.split_names)
-    return [name] * len(stores)
-
-
-def describe_splits(stores: Stores, splits: Sequence[str]) -> str:
-    """One name if all stores have the same, else one for each store: `de-en=selection,ro-en=dev`."""
-    if len(set(splits)) == 1:
-        return splits[0]
-    return ",".join(f"{'-'.join(store.languages)}={split}" for store, split in zip(stores, splits, strict=True))
-
-
-@dataclass(frozen=True)
-class ValidationResult:
-    """The validation result of an order."""
-
-    score: float
-    """The task's main metric: BLEU with `default_tokenizer` for translation, else a percentage."""
-    steps: list[np.ndarray]
-    """(filled,) the step, from 1, at which each position was filled; one array per example."""
-
-
 class Validation:
     """Validates orders and models on a test set."""
 
@@ -68,57 +38,69 @@ class Validation:
         self._test_set = test_set
         self._indices = test_set.within()
 
-    def evaluate(self, order: Order, model: SavedModel) -> ValidationResult:
-        """Decode the test set in this order. model: the one that it was read for, or a copy with other weights."""
-        trajectories = self._decode(order, model, self._indices)
-        score = self._test_set.value(trajectories, self._indices)
-        return ValidationResult(score, [np.array(trajectory.steps) for trajectory in trajectories])
+    def evaluate(self, order: Order, model: SavedModel) -> float:
+        """The task's main metric: BLEU with `default_tokenizer` for translation, else a percentage."""
+        return self.score(self.decode(order, model))
+
+    def decode(self, order: Order, model: Any, indices: Sequence[int] | None = None) -> list[Trajectory]:
+        """Decode the test set in this order. model: the one that it was read for, or a copy with other weights.
+
+        indices: of some examples; by default all.
+        """
+        test_set = replace(self._test_set, decoder=Decoder(model, self._test_set.decoder.task))
+        config = DecodingConfig(order=order, schedule="one", length="gold")
+        return test_set.decode(config, self._indices if indices is None else indices)
+
+    def score(self, trajectories: Sequence[Trajectory]) -> float:
+        """The score of the whole test set; see `evaluate`."""
+        return self._test_set.value(trajectories, self._indices)
 
     def estimate_seconds(self, order: Order, model: SavedModel) -> float:
         """About how long `evaluate` will take, from the time of a few examples."""
         indices = self._indices
         sample = indices[:: max(1, len(indices) // SAMPLE)][:SAMPLE]
         start = time.monotonic()
-        self._decode(order, model, sample)
+        self.decode(order, model, sample)
         cost = self._test_set.sizes.astype(np.float64) ** 2  # as many forward passes as positions
         return (time.monotonic() - start) * float(cost[indices].sum() / cost[sample].sum())
 
-    def _decode(self, order: Order, model: Any, indices: Sequence[int]) -> list[Trajectory]:
-        test_set = replace(self._test_set, decoder=Decoder(model, self._test_set.decoder.task))
-        return test_set.decode(DecodingConfig(order=order, schedule="one", length="gold"), indices)
-
 
 def stored_validations(
-    stores: Stores,
-    splits: Sequence[str],
-    directions: Sequence[str],
-    model: TranslationModel,
-    sentences: int,
-    max_length: int,
-) -> dict[str, Validation]:
+    stores: Stores, split: str, directions: Sequence[str], model: TranslationModel, sentences: int, max_length: int
+) -> tuple[str, dict[str, Validation]]:
     """For every direction whose store has a split to validate on, the first sentences that are short enough.
 
-    splits: that of each store. sentences: at most so many per direction. max_length: maximum number of subwords on both
-    sides; 0 for the model's maximum.
+    Also returns the name of the split, or one for each store if they differ: `de-en=selection,ro-en=dev`.
+
+    split: its name; `auto` is the first of `SPLITS` that a store has, if it has any; `none` is no validation.
+    sentences: at most so many per direction. max_length: maximum number of subwords on both sides; 0 for the model's
+    maximum.
     """
+    for store in stores:
+        if split not in ("auto", "none", *store.split_names):
+            raise unknown("split", split, store.split_names)
+    names = [next((one for one in SPLITS if one in store), "none") if split == "auto" else split for store in stores]
     max_length = min(max_length or model.max_length, model.max_length)
     store_of, validations = stores.directions, {}
     for direction in directions:
-        store, name = stores[store_of[direction]], splits[store_of[direction]]
+        store, name = stores[store_of[direction]], names[store_of[direction]]
         if name not in store:
             continue
-        split = store.split(name)
-        if not split.parallel:
+        pairs = store.split(name)
+        if not pairs.parallel:
             raise InputError(f"{store.path}: the split '{name}' is not parallel")
-        longer = np.maximum(*(split.sides[language].lengths for language in direction.split("-")))
+        longer = np.maximum(*(pairs.sides[language].lengths for language in direction.split("-")))
         rows = np.flatnonzero(longer <= max_length)[:sentences]
         if not len(rows):
             raise InputError(
                 f"{store.path}: no pair of the split '{name}' has at most {max_length} subwords on both sides; "
                 "raise validation_length"
             )
-        validations[direction] = Validation(stored_test_set(Decoder(model, direction), split, rows.tolist()))
-    return validations
+        validations[direction] = Validation(stored_test_set(Decoder(model, direction), pairs, rows.tolist()))
+    if len(set(names)) == 1:
+        return names[0], validations
+    named = (f"{'-'.join(store.languages)}={name}" for store, name in zip(stores, names, strict=True))
+    return ",".join(named), validations
 
 
 def puzzle_validation(task: PuzzleTask, model: TransformersModel, count: int, seed: int) -> Validation:

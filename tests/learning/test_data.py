@@ -13,8 +13,8 @@ from anyorder.decoder import Decoder
 from anyorder.decoding.trajectory import INFILL
 from anyorder.errors import InputError
 from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
+from anyorder.learning.data import MaskedData, puzzle_data, text_data
 from anyorder.learning.learn_order import learn_order
-from anyorder.learning.masked_data import PuzzleData, TextData
 from anyorder.learning.rewards import HOLE, REWARDS, Outcome, make_reward
 from anyorder.models.hf.adapter import TransformersModel
 from anyorder.models.hf.pretrained import load_transformers
@@ -36,11 +36,11 @@ def model() -> TransformersModel:
 
 
 @pytest.fixture(scope="module")
-def puzzles(model: TransformersModel) -> PuzzleData:
-    return PuzzleData(make_puzzle("sudoku-4x4"), model, puzzles=30, validation=10, seed=1)
+def puzzles(model: TransformersModel) -> MaskedData:
+    return puzzle_data(make_puzzle("sudoku-4x4"), model, puzzles=30, validation=10, seed=1)
 
 
-def test_puzzles_to_learn_from(model: TransformersModel, puzzles: PuzzleData) -> None:
+def test_puzzles_to_learn_from(model: TransformersModel, puzzles: MaskedData) -> None:
     assert len(puzzles) == 30
     assert puzzles.tasks == list(puzzles.validations) == ["sudoku-4x4"]
     examples = puzzles.batch(np.arange(12), KEYS[:12], 1, RANDOM)
@@ -55,8 +55,8 @@ def test_puzzles_to_learn_from(model: TransformersModel, puzzles: PuzzleData) ->
 def test_more_puzzles_than_are_generated_come_from_symmetries(
     model: TransformersModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anyorder.learning.masked_data.GENERATED", 10)
-    data = PuzzleData(make_puzzle("sudoku-4x4"), model, puzzles=50, validation=0, seed=1)
+    monkeypatch.setattr("anyorder.learning.data.GENERATED", 10)
+    data = puzzle_data(make_puzzle("sudoku-4x4"), model, puzzles=50, validation=0, seed=1)
     assert len(data) == 50
     assert data.validations == {}
     assert len(np.unique(data.batch(np.arange(50), KEYS, 1, RANDOM).references, axis=0)) > 30
@@ -71,7 +71,7 @@ def outcome(ids: list[list[int]], references: list[list[int]], steps: list[list[
     )  # fmt: skip
 
 
-def test_rewards_by_hand(model: TransformersModel, puzzles: PuzzleData) -> None:
+def test_rewards_by_hand(model: TransformersModel, puzzles: MaskedData) -> None:
     """Three of four positions are to fill; the second row has one of them wrong, filled at step 2."""
     made = outcome([[3, 4, 5, 6], [3, 4, 4, 6]], [[3, 4, 5, 6]] * 2, [[0, 1, 2, 3], [0, 3, 2, 1]])
     accuracy, exact = puzzles.reward("accuracy"), puzzles.reward("exact-match")
@@ -87,19 +87,19 @@ def test_rewards_by_hand(model: TransformersModel, puzzles: PuzzleData) -> None:
     assert exact.final(shorter).tolist() == [0, 0]
 
 
-def test_what_a_users_reward_sees(puzzles: PuzzleData) -> None:
+def test_what_a_users_reward_sees(puzzles: MaskedData) -> None:
     ids = torch.full((1, 16), 3)
     ids[0, 1:4] = torch.tensor([6, HOLE, 4])
     assert puzzles.spell(ids[0].numpy()) == "1402111111111111"
 
 
 def test_text_with_masks(model: TransformersModel) -> None:
-    data = TextData(LINES, model, 0.25, (3, 16), validation=4, seed=1)
+    data = text_data(LINES, model, 0.25, (3, 16), validation=4, seed=1)
     assert len(data) == 26
     assert data.tasks == [INFILL]
     tokens = data.batch(np.arange(5), KEYS[:5], 1, RANDOM).sentences.canvases.packed.tokens.reshape(5, 16)
     assert ((tokens == model.mask_token).sum(1) == 4).all()
-    same = TextData(LINES, model, 0.25, (3, 16), validation=4, seed=1)
+    same = text_data(LINES, model, 0.25, (3, 16), validation=4, seed=1)
     again = same.batch(np.arange(5), KEYS[:5], 1, RANDOM).sentences
     np.testing.assert_array_equal(tokens, again.canvases.packed.tokens.reshape(5, 16))
     held_out = data.validations[INFILL]._test_set.examples
@@ -120,7 +120,7 @@ def test_text_with_masks(model: TransformersModel) -> None:
 def test_no_line_of_the_text_fits(model: TransformersModel, count: int, lengths: tuple[int, int], message: str) -> None:
     lines = ["1402111111111111"] * count
     with pytest.raises(InputError, match=message):
-        TextData(lines, model, 0.25, lengths, validation=4, seed=1)
+        text_data(lines, model, 0.25, lengths, validation=4, seed=1)
 
 
 def test_an_order_learned_from_the_reward_alone(model: TransformersModel, tmp_path: Path) -> None:
@@ -232,8 +232,8 @@ class OneCell(type(make_puzzle("sudoku-4x4"))):  # type: ignore[misc]
 
 def test_puzzles_without_a_choice_teach_nothing(model: TransformersModel) -> None:
     with pytest.raises(InputError, match="task makes puzzles with a single empty cell"):
-        PuzzleData(OneCell(), model, puzzles=4, validation=0, seed=1)
+        puzzle_data(OneCell(), model, puzzles=4, validation=0, seed=1)
     task = OneCell()
     task.missing = (1, 3)
-    data = PuzzleData(task, model, puzzles=10, validation=0, seed=1)
+    data = puzzle_data(task, model, puzzles=10, validation=0, seed=1)
     assert len(data) == 5
