@@ -17,8 +17,7 @@ import torch
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from anyorder.data.corpus import parse_corpora
-from anyorder.data.filters import FilterConfig
+from anyorder.data.corpus import FilterConfig, parse_corpora
 from anyorder.data.prepare import prepare
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary

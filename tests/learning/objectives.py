@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from anyorder.data.stores import Data
+from anyorder.data.store import Data
 from anyorder.learning.config import RLConfig
 from anyorder.learning.objective import OrderObjective
 from anyorder.learning.translation_data import TranslationData

@@ -10,8 +10,7 @@ import pytest
 import torch
 from sacrebleu.metrics import BLEU
 
-from anyorder.data.store import Split, Store
-from anyorder.data.stores import Stores, open_stores
+from anyorder.data.store import Split, Store, Stores, open_stores
 from anyorder.data.vocabulary import SPECIALS, Vocabulary
 from anyorder.decoder import Decoder
 from anyorder.decoding.lengths import make_length

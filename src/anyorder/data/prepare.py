@@ -19,8 +19,17 @@ import numpy as np
 
 from anyorder import progress
 from anyorder.data import store
-from anyorder.data.corpus import Corpus, read_lines, split_by_language
-from anyorder.data.filters import ONLY_EMPTY, REASONS, EvaluationLines, FilterConfig, FilterReport, UsableLines
+from anyorder.data.corpus import (
+    ONLY_EMPTY,
+    REASONS,
+    Corpus,
+    EvaluationLines,
+    FilterConfig,
+    FilterReport,
+    UsableLines,
+    read_lines,
+    split_by_language,
+)
 from anyorder.data.packing import Side
 from anyorder.data.text import Text, TextConfig
 from anyorder.data.vocabulary import Vocabulary, balance_languages
@@ -213,7 +222,7 @@ def _filter(
     for index, corpus in enumerate(words.corpora):
         for reason, lines in enumerate(np.bincount(reasons[words.corpus == index], minlength=len(REASONS))):
             if lines:
-                report.count(name, corpus, REASONS[reason], int(lines))
+                report.lines[name, corpus][REASONS[reason]] += int(lines)
     return np.flatnonzero(reasons == 0)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from anyorder.data.corpus import read_lines
-from anyorder.data.stores import Data, Stores, open_stores
+from anyorder.data.store import Data, Stores, open_stores
 from anyorder.decoder import Decoder
 from anyorder.decoding.trajectory import INFILL
 from anyorder.errors import InputError, check_number

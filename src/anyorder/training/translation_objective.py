@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.data.stores import Data, open_stores
+from anyorder.data.store import Data, open_stores
 from anyorder.errors import InputError, check_number
 from anyorder.models.native.attention import AttentionPattern, FullAttention, QueryPositions, Segments, SourceIsolated
 from anyorder.models.native.length import LengthTable, offset_class, pool

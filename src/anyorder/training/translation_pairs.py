@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from anyorder.data.packing import PackedBatch, pack
-from anyorder.data.stores import ParallelText, Stores
+from anyorder.data.store import ParallelText, Stores
 from anyorder.errors import InputError, unknown
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.training.batches import weights_by_corpus

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from anyorder.data.stores import Stores
+from anyorder.data.store import Stores
 from anyorder.decoder import Decoder
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.trajectory import Trajectory
