@@ -18,9 +18,8 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
 from anyorder.learning.learn_order import learn_order
-from anyorder.models.native.length import LengthTable
 from anyorder.models.native.transformer import TransformerConfig
-from anyorder.models.native.translation_model import ModelConfig, TranslationModel
+from anyorder.models.native.translation_model import LengthTable, ModelConfig, TranslationModel
 from anyorder.orders.policy import PolicyConfig
 from anyorder.training.batches import Cursor
 from anyorder.training.config import TextTrainConfig

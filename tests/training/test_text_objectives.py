@@ -14,8 +14,8 @@ from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
 from anyorder.models.native.attention import FullAttention, Segments, SourceIsolated
-from anyorder.models.native.length import offset_class
 from anyorder.models.native.transformer import TransformerConfig
+from anyorder.models.native.translation_model import offset_class
 from anyorder.training.batches import IGNORED, Cursor
 from anyorder.training.mlm_objective import MLMConfig, MLMObjective
 from anyorder.training.text_objective import HostBatch

@@ -18,8 +18,7 @@ from anyorder.learning.objective import FOLDER, LearningData, OrderObjective
 from anyorder.learning.rewards import TextReward, register_reward
 from anyorder.learning.translation_data import TranslationData
 from anyorder.models.base import SavedModel
-from anyorder.models.hf.adapter import TransformersModel
-from anyorder.models.hf.pretrained import load_transformers
+from anyorder.models.hf.pretrained import TransformersModel, load_transformers
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders.policy import PolicyConfig
 from anyorder.orders.storage import CONFIG, WEIGHTS

@@ -16,7 +16,7 @@ from anyorder.learning.objective import LearningData
 from anyorder.learning.rewards import HOLE, REWARDS, Accuracy, ExactMatch, Likelihood, Reward, ScoredTexts
 from anyorder.learning.rollout import OrderBatch
 from anyorder.models.base import Canvas
-from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.hf.pretrained import TransformersModel
 from anyorder.tasks import PuzzleTask
 from anyorder.tasks.masked import mask_lines
 from anyorder.tasks.puzzles import EMPTY, CellTokens

@@ -14,8 +14,7 @@ from anyorder.learning.config import RLConfig
 from anyorder.learning.objective import LearningData
 from anyorder.learning.rewards import Reward, make_reward
 from anyorder.learning.rollout import OrderBatch
-from anyorder.models.native.length import LengthTable
-from anyorder.models.native.translation_model import TranslationModel
+from anyorder.models.native.translation_model import LengthTable, TranslationModel
 from anyorder.training.batches import weights_by_corpus
 from anyorder.training.validation import describe_splits, stored_validations, validation_splits
 

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from anyorder.data.store import Data, open_stores
 from anyorder.errors import InputError, check_number
 from anyorder.models.native.attention import AttentionPattern, FullAttention, QueryPositions, Segments, SourceIsolated
-from anyorder.models.native.length import LengthTable, offset_class, pool
-from anyorder.models.native.translation_model import TranslationModel
+from anyorder.models.native.translation_model import LengthTable, TranslationModel, offset_class, pool
 from anyorder.orders import Order, make_order
 from anyorder.training.batches import IGNORED, sample_mask
 from anyorder.training.config import DeepNorm

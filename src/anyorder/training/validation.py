@@ -20,7 +20,7 @@ from anyorder.evaluation.metrics import Metric
 from anyorder.evaluation.puzzles import Solved
 from anyorder.evaluation.test_set import TestSet, stored_test_set
 from anyorder.models.base import SavedModel
-from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.hf.pretrained import TransformersModel
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order
 from anyorder.tasks import PuzzleTask
