@@ -142,7 +142,7 @@ def test_logits_of_pairs(store: Store) -> None:
         pattern = SourceIsolated(Segments.of(pairs, device), Segments.of(halves, device), (half % 2 == 1).to(device))
         inputs = [tensor.to(device) for tensor in (tokens, positions, half % 2)]
         with torch.no_grad():
-            logits.append(placed.logits(placed.transformer(*inputs, pattern, at).last))
+            logits.append(placed.logits(placed.transformer(*inputs, pattern, at)))
     assert logits[1].dtype == torch.float32
     assert off(logits[1], logits[0]) < 3e-2
 

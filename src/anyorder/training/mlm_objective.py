@@ -58,7 +58,7 @@ class MLMLoss(nn.Module):
         at = QueryPositions(batch["predicted"], predicted)
         inputs = batch["tokens"], batch["positions"], batch["languages"]
         hidden = self.model.transformer(*inputs, FullAttention(segments), at)
-        loss = F.cross_entropy(self.model.logits(hidden.last).float(), batch["labels"])
+        loss = F.cross_entropy(self.model.logits(hidden).float(), batch["labels"])
         return loss, loss.detach()[None]
 
 

@@ -77,12 +77,11 @@ class TranslationLoss(nn.Module):
         )
         inputs = batch["tokens"], batch["positions"], batch["languages"]
         at = QueryPositions(batch["predicted"], segments("predicted"))
-        hidden = self.model.transformer(*inputs, pattern, at)
-        logits = self.model.logits(hidden.last)
+        below = self.model.transformer.below_last(*inputs, pattern)
+        logits = self.model.logits(self.model.transformer.last(below, pattern, at))
         first_word = self.model.vocabulary.first_word
         token_loss = smoothed_cross_entropy(logits.float(), batch["labels"], self.label_smoothing, first_word)
 
-        below = hidden.below
         if source_sees_target:  # the predictor must not see the target's length
             with torch.no_grad():
                 below = self.model.transformer.below_last(*inputs, FullAttention(halves))

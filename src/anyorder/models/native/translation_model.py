@@ -25,7 +25,7 @@ from anyorder.models.native.attention import (
     Segments,
     store,
 )
-from anyorder.models.native.transformer import Linear, Transformer, TransformerConfig, rowwise_linear
+from anyorder.models.native.transformer import Linear, Transformer, TransformerConfig, float32_linear
 
 REACH = 64
 """Predicted targets are at most this much longer or shorter than their source."""
@@ -168,15 +168,9 @@ class TranslationModel(nn.Module):
         return self.transformer.below_last(tokens, positions, languages, pattern)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(queries, vocab_size) scores, in float32 when decoding: half precision would tie the best tokens."""
-        weight = self.transformer.tokens.weight
-        if torch.is_grad_enabled():
-            return F.linear(hidden, weight, self.output_bias)
-        if hidden.is_cuda and hidden.dtype != torch.float32:
-            return torch.mm(hidden, weight.t(), out_dtype=torch.float32) + self.output_bias.float()
-        if hidden.dtype == torch.float32 and not hidden.is_cuda:
-            return rowwise_linear(hidden, weight, self.output_bias)
-        return F.linear(hidden, weight, self.output_bias).float()
+        """(queries, vocab_size) scores, in float32 when decoding."""
+        output = F.linear if torch.is_grad_enabled() else float32_linear
+        return output(hidden, self.transformer.tokens.weight, self.output_bias)
 
     def forward_flops(self, run: float, last: float, predicted: float) -> float:
         """Multiply-adds of a forward pass, given the tokens run, those in the last layer and those predicted."""
@@ -276,7 +270,7 @@ class CachedSourceContext(PairContext):
 
     def hidden(self, tokens: Tensor, at: QueryPositions) -> Tensor:
         pattern = CachedSource(self._target_segments, self._pair_segments, self._target_rows, self._cache)
-        return self._model.transformer(tokens, self._positions, self._languages, pattern, at).last
+        return self._model.transformer(tokens, self._positions, self._languages, pattern, at)
 
     def select(self, canvases: np.ndarray) -> "CachedSourceContext":
         rows = self._send(ranges(self._pair_starts[canvases], self._pair_sizes[canvases]))
@@ -299,7 +293,7 @@ class FullPairContext(PairContext):
         self._tokens[self._target_rows] = tokens
         in_pairs = QueryPositions(self._target_rows[at.rows], at.segments)
         inputs = self._tokens[: len(self._positions)], self._positions, self._languages
-        return self._model.transformer(*inputs, FullAttention(self._pair_segments), in_pairs).last
+        return self._model.transformer(*inputs, FullAttention(self._pair_segments), in_pairs)
 
     def select(self, canvases: np.ndarray) -> "FullPairContext":
         return FullPairContext(self._model, self._sources.take(canvases), self._targets.take(canvases))
