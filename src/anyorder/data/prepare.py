@@ -87,12 +87,10 @@ def prepare(
         tokenized: dict[str, _TokenizedSplit] = {}
         evaluation: EvaluationLines = defaultdict(set)
         # Evaluation sets come first: training pairs and monolingual sentences that occur in them are dropped.
-        for name in sorted(splits, key=lambda split: split == "train"):
-            lines = UsableLines(name, languages, splits[name], report, evaluation, is_evaluation=name != "train")
-            tokenized[name] = _tokenize(pool, spool, lines, text)
-        for language, corpora in monolingual.items():
-            name = f"{MONOLINGUAL}.{language}"
-            lines = UsableLines(name, (language,), corpora, report, evaluation, is_evaluation=False)
+        texts = [(name, languages, splits[name]) for name in sorted(splits, key=_is_training)]
+        texts += [(f"{MONOLINGUAL}.{language}", (language,), corpora) for language, corpora in monolingual.items()]
+        for name, spoken, corpora in texts:
+            lines = UsableLines(name, spoken, corpora, report, evaluation, is_evaluation=not _is_training(name))
             tokenized[name] = _tokenize(pool, spool, lines, text)
         for name, words in tokenized.items():
             if len(words.corpus) == 0:
@@ -156,6 +154,10 @@ def _is_monolingual(name: str) -> bool:
     return name.startswith(f"{MONOLINGUAL}.")
 
 
+def _is_training(name: str) -> bool:
+    return name == "train" or _is_monolingual(name)
+
+
 @dataclass
 class _TokenizedSplit:
     """A split after the first pass: its words in spool files, their counts, and the corpus of each line."""
@@ -186,7 +188,7 @@ def _tokenize(pool: Workers, spool: Path, lines: UsableLines, text: TextConfig) 
 
 def _learn_vocabulary(tokenized: Mapping[str, _TokenizedSplit], size: int, alpha: float) -> Vocabulary:
     """From training and monolingual text, or from everything if there is neither."""
-    training = [words for name, words in tokenized.items() if name == "train" or _is_monolingual(name)]
+    training = [words for name, words in tokenized.items() if _is_training(name)]
     by_language: dict[str, Counter[str]] = {}
     for words in training or tokenized.values():
         for language, language_counts in words.counts.items():
@@ -216,9 +218,8 @@ def _filter(
     name: str, words: _TokenizedSplit, sides: Mapping[str, Side], filters: FilterConfig, report: FilterReport
 ) -> np.ndarray:
     """Indices of the lines to keep; the report counts every line."""
-    is_training = name == "train" or _is_monolingual(name)
     lengths = np.stack([side.lengths for side in sides.values()], axis=1)
-    reasons = (filters if is_training else ONLY_EMPTY).reasons(lengths)
+    reasons = (filters if _is_training(name) else ONLY_EMPTY).reasons(lengths)
     for index, corpus in enumerate(words.corpora):
         for reason, lines in enumerate(np.bincount(reasons[words.corpus == index], minlength=len(REASONS))):
             if lines:

@@ -18,12 +18,10 @@ def sum_in_fixed_order(network: nn.Module) -> None:
         kind = type(module)
         if kind is nn.Linear:
             module.__class__ = _OutputLinear if module is output else Linear
-        elif kind is Conv1D:
-            module.__class__ = type("RowwiseConv1D", (_RowwiseConv1D, kind), {})
+        elif kind is Conv1D or kind.__name__ in ("Qwen3MoeTopKRouter", "Glm4MoeTopkRouter"):
+            module.__class__ = type("RowwiseLayer", (_RowwiseLayer, kind), {})
         elif kind.__name__ in ("Qwen3MoeExperts", "Glm4MoeExperts"):
             module.__class__ = type("RowwiseExperts", (_RowwiseExperts, kind), {})
-        elif kind.__name__ in ("Qwen3MoeTopKRouter", "Glm4MoeTopkRouter"):
-            module.__class__ = type("RowwiseRouter", (_RowwiseRouter, kind), {})
 
 
 class _OutputLinear(nn.Linear):
@@ -31,18 +29,6 @@ class _OutputLinear(nn.Linear):
 
     def forward(self, states: Tensor) -> Tensor:
         return float32_linear(states, self.weight, self.bias)
-
-
-class _RowwiseConv1D(nn.Module):
-    """GPT-2's linear layer, whose weights are transposed."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def forward(self, states: Tensor) -> Tensor:
-        if not is_exact(states):
-            return super().forward(states)  # type: ignore[misc]
-        return rowwise_linear(states, self.weight.t(), self.bias)
 
 
 class _RowwiseExperts(nn.Module):
@@ -69,8 +55,8 @@ class _RowwiseExperts(nn.Module):
         return total
 
 
-class _RowwiseRouter(nn.Module):
-    """Scores experts with a matrix product inside `forward`."""
+class _RowwiseLayer(nn.Module):
+    """Has a matrix product inside `forward`: a router of experts, or GPT-2's linear layer."""
 
     def forward(self, states: Tensor) -> Any:
         if not is_exact(states):
@@ -80,7 +66,10 @@ class _RowwiseRouter(nn.Module):
 
 
 class _RowwiseProducts(torch.overrides.TorchFunctionMode):
-    """Makes `F.linear` sum in a fixed order."""
+    """Makes `F.linear` and `torch.addmm` sum in a fixed order."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.addmm:
+            bias, states, weight = args
+            return rowwise_linear(states, weight.t(), bias)
         return rowwise_linear(*args) if function is F.linear else function(*args, **(kwargs or {}))

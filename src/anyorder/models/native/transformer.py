@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.errors import InputError, check_number
-from anyorder.models.native import kernels
-from anyorder.models.native.attention import AttentionPattern, QueryPositions
+from anyorder.models.native.attention import AttentionPattern, QueryPositions, next_power, runs_triton
 
 EPSILON = 1e-12
 """Of layer normalization, as in XLM."""
@@ -127,10 +126,24 @@ class Layer(nn.Module):
         return self.key_value(states).unflatten(-1, (2, self.heads, -1))
 
     def _add(self, states: Tensor, change: Tensor, norm: nn.LayerNorm) -> Tensor:
-        if kernels.usable(states):
-            return kernels.add_norm(states, change, norm.weight, norm.bias, EPSILON)
+        if runs_triton(states):
+            return add_norm(states, change, norm.weight, norm.bias, EPSILON)
         summed = states + F.dropout(change, self.dropout, self.training)
         return norm(summed).to(states.dtype)
+
+
+def add_norm(states: Tensor, change: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    """The LayerNorm of `states + change`, each (rows, hidden_size), in one kernel: it reads and writes a third less."""
+    from anyorder.models.native.triton_kernels import norm
+
+    rows, width = states.shape
+    out = torch.empty_like(states)
+    if rows:
+        norm[(rows,)](
+            states, change, weight, bias, out, states.stride(0), change.stride(0), out.stride(0), width,
+            EPSILON=epsilon, BLOCK=next_power(width), num_warps=4 if width <= 1024 else 8,
+        )  # fmt: skip
+    return out
 
 
 class Linear(nn.Linear):
