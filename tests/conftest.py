@@ -17,8 +17,8 @@ import torch
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from anyorder.data.corpus import FilterConfig, parse_corpora
-from anyorder.data.prepare import prepare
+from anyorder.data.corpus import parse_corpora
+from anyorder.data.prepare import FilterConfig, prepare
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.models.native.transformer import TransformerConfig

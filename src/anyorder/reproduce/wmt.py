@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from anyorder import progress
-from anyorder.data.corpus import Corpus, FilterConfig, read_lines
-from anyorder.data.prepare import prepare
+from anyorder.data.corpus import Corpus, read_lines
+from anyorder.data.prepare import FilterConfig, prepare
 from anyorder.data.store import MANIFEST
 from anyorder.device import resolve_device
 from anyorder.errors import InputError, unknown
