@@ -43,8 +43,7 @@ from anyorder.decoding.engine import decode
 from anyorder.decoding.revision import make_revision
 from anyorder.decoding.schedules import make_schedule
 from anyorder.models.base import Canvas
-from anyorder.models.hf.adapter import TransformersModel
-from anyorder.models.hf.pretrained import wrap_transformers
+from anyorder.models.hf.pretrained import TransformersModel, wrap_transformers
 from anyorder.orders import make_order
 
 WORDS, SPECIAL = [f"w{i}" for i in range(60)], ["[PAD]", "[MASK]", "[UNK]", "[END]"]

@@ -107,7 +107,7 @@ def import_everything() -> None:
     import torch
 
     import anyorder.app.server
-    import anyorder.models.native.xlm
+    import anyorder.models.native.storage
     import anyorder.report.html
     import anyorder.report.plots  # noqa: F401
     from anyorder.cli import VERBS, verb_function

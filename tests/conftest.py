@@ -18,13 +18,11 @@ import torch
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from anyorder.data.corpus import parse_corpora
-from anyorder.data.filters import FilterConfig
-from anyorder.data.prepare import prepare
+from anyorder.data.prepare import FilterConfig, prepare
 from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
-from anyorder.models.native.length import REACH
 from anyorder.models.native.transformer import TransformerConfig
-from anyorder.models.native.translation_model import ModelConfig, TranslationModel
+from anyorder.models.native.translation_model import REACH, ModelConfig, TranslationModel
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell without job control started the suite in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)

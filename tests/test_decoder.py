@@ -16,7 +16,7 @@ from anyorder.decoding.revision import Revision, RevisionState
 from anyorder.decoding.signature import Signature
 from anyorder.decoding.state import Hypothesis
 from anyorder.errors import InputError
-from anyorder.models.native.length import LengthTable
+from anyorder.models.native.translation_model import LengthTable
 from anyorder.orders import ORDERS, Order, State
 from anyorder.tasks.translation import Sentence
 from tests.conftest import tiny, toy_pairs

@@ -24,8 +24,7 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.device import inference_dtype, resolve_device
 from anyorder.errors import InputError, check_number
 from anyorder.models.base import Canvas
-from anyorder.models.hf.adapter import TransformersModel
-from anyorder.models.hf.pretrained import is_transformers, load_transformers, wrap_transformers
+from anyorder.models.hf.pretrained import TransformersModel, is_transformers, load_transformers, wrap_transformers
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order
 from anyorder.tasks import TASKS, Generate, Infill, PuzzleTask, Task, Translation, make_task

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from anyorder.cli import main
-from anyorder.data.store import Store
-from anyorder.data.stores import open_stores
+from anyorder.data.store import Store, open_stores
 from anyorder.data.vocabulary import balance_languages
 from tests.stores import write_store
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from anyorder.data.corpus import Corpus, parse_corpora
-from anyorder.data.filters import FilterConfig, FilterReport
-from anyorder.data.prepare import prepare
+from anyorder.data.prepare import FilterConfig, FilterReport, prepare
 from anyorder.data.store import Store
 from anyorder.data.text import Text, TextConfig
 from anyorder.data.vocabulary import Vocabulary

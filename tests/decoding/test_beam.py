@@ -24,8 +24,7 @@ from anyorder.decoding.state import Hypothesis
 from anyorder.errors import InputError
 from anyorder.models.base import Canvas
 from anyorder.models.native.attention import QueryPositions, Segments
-from anyorder.models.native.length import REACH
-from anyorder.models.native.translation_model import TranslationModel
+from anyorder.models.native.translation_model import REACH, TranslationModel
 from anyorder.orders import Order, make_order
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork

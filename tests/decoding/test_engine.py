@@ -91,7 +91,7 @@ def predict_plainly(model: TranslationModel, source: tuple[int, ...], target: tu
         pattern = FullAttention(pair)
     else:
         pattern = SourceIsolated(pair, Segments.of(np.array([first, second])), languages == 1)  # type: ignore[assignment]
-    hidden = model.transformer(tokens, positions, languages, pattern).last[first + 1 : first + second - 1]
+    hidden = model.transformer(tokens, positions, languages, pattern)[first + 1 : first + second - 1]
     return hidden, model.logits(hidden)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from anyorder.data.stores import Data
+from anyorder.data.store import Data
 from anyorder.learning.config import RLConfig
 from anyorder.learning.data import TranslationData
 from anyorder.learning.learn_order import OrderObjective

@@ -16,8 +16,7 @@ from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
 from anyorder.learning.data import MaskedData, puzzle_data, text_data
 from anyorder.learning.learn_order import learn_order
 from anyorder.learning.rewards import HOLE, REWARDS, Outcome, make_reward
-from anyorder.models.hf.adapter import TransformersModel
-from anyorder.models.hf.pretrained import load_transformers
+from anyorder.models.hf.pretrained import TransformersModel, load_transformers
 from anyorder.orders.learned import UnboundLearnedOrder
 from anyorder.orders.policy import PolicyConfig
 from anyorder.tasks import Examples as Puzzles

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from anyorder.data.packing import ranges
 from anyorder.models.base import Canvas
-from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.hf.pretrained import TransformersModel
 from anyorder.models.native.attention import QueryPositions, Segments
 
 WORDS = [f"w{i}" for i in range(20)]

@@ -18,8 +18,8 @@ from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import Hypothesis
 from anyorder.models.base import Canvas, CanvasBatch, Context
 from anyorder.models.hf import contexts
-from anyorder.models.hf.adapter import TransformersModel
 from anyorder.models.hf.families import FAMILIES
+from anyorder.models.hf.pretrained import TransformersModel
 from anyorder.models.native.attention import QueryPositions, Segments
 from anyorder.orders import make_order
 from tests.models.checkpoints import MASK, network, tokenizer

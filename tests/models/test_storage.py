@@ -9,8 +9,7 @@ from safetensors.torch import load_file, save_file
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.device import shapes_only
 from anyorder.errors import InputError
-from anyorder.models.native.length import LengthTable
-from anyorder.models.native.translation_model import TranslationModel
+from anyorder.models.native.translation_model import LengthTable, TranslationModel
 from tests.conftest import tiny
 
 

@@ -46,7 +46,7 @@ def our_logits(model: TranslationModel) -> torch.Tensor:
     inputs = [torch.from_numpy(array) for array in (row.tokens, row.positions, row.languages)]
     at = QueryPositions(torch.arange(len(row.tokens)), pairs)
     with torch.no_grad():
-        return model.logits(model.transformer(*inputs, FullAttention(pairs), at).last)
+        return model.logits(model.transformer(*inputs, FullAttention(pairs), at))
 
 
 def their_logits(xlm: "transformers.XLMWithLMHeadModel", eos: int) -> torch.Tensor:

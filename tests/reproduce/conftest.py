@@ -12,8 +12,7 @@ from anyorder.data.store import Store
 from anyorder.decoder import Decoder
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.evaluation.test_set import TestSet
-from anyorder.models.native.length import LengthTable
-from anyorder.models.native.translation_model import TranslationModel
+from anyorder.models.native.translation_model import LengthTable, TranslationModel
 from anyorder.reproduce.autoregressive import BaselineJob
 from anyorder.reproduce.data_folders import SplitSet
 from anyorder.reproduce.plan import Request

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from anyorder.cli import main
-from anyorder.data.store import Store
-from anyorder.data.stores import Stores
+from anyorder.data.store import Store, Stores
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
 from anyorder.files import CHECKSUMS

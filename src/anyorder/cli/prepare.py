@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from anyorder.data.corpus import parse_corpora
-from anyorder.data.filters import FilterConfig
+from anyorder.data.prepare import FilterConfig
 from anyorder.data.prepare import prepare as prepare_store
 from anyorder.data.text import TextConfig, check_language
 from anyorder.data.vocabulary import Vocabulary

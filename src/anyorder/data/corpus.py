@@ -101,8 +101,11 @@ def decode_lines(stream: IO[bytes], name: str, on_invalid: OnInvalid = "strict")
         for block in _blocks(stream):
             try:
                 lines = block.decode("utf-8", on_invalid).split("\n")
-            except UnicodeDecodeError:
-                raise _invalid_utf8(name, block, number) from None
+            except UnicodeDecodeError as error:
+                before, byte = block[: error.start], block[error.start]
+                number, column = number + before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+                message = f"{name}, line {number}: invalid UTF-8 (byte 0x{byte:02x} at column {column})"
+                raise InputError(message) from None
             if number == 0:
                 lines[0] = lines[0].removeprefix("\ufeff")
             if lines[-1] == "":
@@ -140,13 +143,3 @@ def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
             raise OSError(f"a line has more than {MAX_LINE:,} bytes")
     if rest:
         yield rest
-
-
-def _invalid_utf8(name: str, block: bytes, lines_before: int) -> InputError:
-    for number, line in enumerate(block.split(b"\n"), start=lines_before + 1):
-        try:
-            line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            byte = line[error.start]
-            return InputError(f"{name}, line {number}: invalid UTF-8 (byte 0x{byte:02x} at column {error.start + 1})")
-    raise AssertionError("the block was invalid but none of its lines is")

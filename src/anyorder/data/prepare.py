@@ -4,12 +4,13 @@ There are two passes over the text, each spread over all cores; between them, th
 the unfinished store. The store gets its name only when it is complete. Nothing here knows about models or training.
 """
 
+import hashlib
 import os
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
@@ -20,7 +21,6 @@ import numpy as np
 from anyorder import progress
 from anyorder.data import store
 from anyorder.data.corpus import Corpus, read_lines, split_by_language
-from anyorder.data.filters import ONLY_EMPTY, REASONS, EvaluationLines, FilterConfig, FilterReport, UsableLines
 from anyorder.data.packing import Side
 from anyorder.data.text import Text, TextConfig
 from anyorder.data.vocabulary import Vocabulary, balance_languages
@@ -31,6 +31,56 @@ from anyorder.files import atomic_folder, sha256
 MONOLINGUAL = "mono"
 MAX_VOCABULARY = 10_000_000
 """Maximum size of a learned vocabulary."""
+REASONS = ("kept", "empty", "duplicate", "in another split", "too short", "too long", "ratio")
+
+
+@dataclass(frozen=True)
+class FilterConfig:
+    """Which training pairs to keep; lengths are in subwords, inclusive. Other splits lose only empty lines."""
+
+    min_length: int = 1
+    """Minimum length of either side, in subwords."""
+    max_length: int = 100
+    """Maximum length of either side, in subwords."""
+    max_ratio: float = 0.0
+    """Maximum length ratio (longer side / shorter side); 0 for no limit."""
+
+    def __post_init__(self) -> None:
+        check_number("min_length", self.min_length, at_least=0, config=FilterConfig)
+        check_number("max_length", self.max_length, at_least=max(1, self.min_length), config=FilterConfig)
+        check_number("max_ratio", self.max_ratio, at_least=0, config=FilterConfig)
+        if 0 < self.max_ratio < 1:
+            raise InputError(f"{self.max_ratio}: expected 0 or a number of at least 1", "max_ratio", FilterConfig)
+
+    def reasons(self, lengths: np.ndarray) -> np.ndarray:
+        """Why each pair is dropped, as an index into `REASONS` (0: it is kept). lengths: (pairs, languages)."""
+        shorter, longer = lengths.min(1), lengths.max(1)
+        reasons = np.zeros(len(lengths), np.int8)
+        if self.max_ratio > 0:
+            reasons[longer > self.max_ratio * shorter] = REASONS.index("ratio")
+        reasons[longer > self.max_length] = REASONS.index("too long")
+        reasons[shorter < self.min_length] = REASONS.index("too short")
+        reasons[shorter == 0] = REASONS.index("empty")
+        return reasons
+
+
+ONLY_EMPTY = FilterConfig(max_length=np.iinfo(np.int64).max)
+"""Drops pairs with an empty side and nothing else."""
+
+
+@dataclass
+class FilterReport:
+    """Where every line went: `lines[split, corpus][reason]`, and `held_out[split]` for pairs taken out of training."""
+
+    lines: defaultdict[tuple[str, str], Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    held_out: Counter[str] = field(default_factory=Counter)
+
+    def as_json(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Lines by split, corpus and reason."""
+        record: dict[str, dict[str, dict[str, int]]] = {}
+        for (split, corpus), counts in self.lines.items():
+            record.setdefault(split, {})[corpus] = {reason: counts[reason] for reason in REASONS if counts[reason]}
+        return record
 
 
 def prepare(
@@ -78,12 +128,10 @@ def prepare(
         tokenized: dict[str, _TokenizedSplit] = {}
         evaluation: EvaluationLines = defaultdict(set)
         # Evaluation sets come first: training pairs and monolingual sentences that occur in them are dropped.
-        for name in sorted(splits, key=lambda split: split == "train"):
-            lines = UsableLines(name, languages, splits[name], report, evaluation, is_evaluation=name != "train")
-            tokenized[name] = _tokenize(pool, spool, lines, text)
-        for language, corpora in monolingual.items():
-            name = f"{MONOLINGUAL}.{language}"
-            lines = UsableLines(name, (language,), corpora, report, evaluation, is_evaluation=False)
+        texts = [(name, languages, splits[name]) for name in sorted(splits, key=_is_training)]
+        texts += [(f"{MONOLINGUAL}.{language}", (language,), corpora) for language, corpora in monolingual.items()]
+        for name, spoken, corpora in texts:
+            lines = UsableLines(name, spoken, corpora, report, evaluation)
             tokenized[name] = _tokenize(pool, spool, lines, text)
         for name, words in tokenized.items():
             if len(words.corpus) == 0:
@@ -147,6 +195,69 @@ def _is_monolingual(name: str) -> bool:
     return name.startswith(f"{MONOLINGUAL}.")
 
 
+def _is_training(name: str) -> bool:
+    return name == "train" or _is_monolingual(name)
+
+
+EvaluationLines = defaultdict[tuple[str, ...], set[bytes]]
+"""Digests of the evaluation splits by languages: whole pairs, and the sentences of each language."""
+
+
+def _digest(lines: Sequence[str]) -> bytes:
+    # 96 bits: among a billion lines, the chance that any two share a digest is below 1e-11. A set of strings is larger.
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=12).digest()
+
+
+@dataclass
+class UsableLines:
+    """The usable lines of a split: empty ones are counted and skipped.
+
+    So are duplicates and lines that occur in an evaluation split, unless this is an evaluation split itself: its lines
+    are added to `evaluation`, which all splits share.
+    """
+
+    split: str
+    languages: tuple[str, ...]
+    inputs: Sequence[Corpus]
+    report: FilterReport
+    evaluation: EvaluationLines
+    corpora: dict[str, int] = field(default_factory=dict)
+    """The index of each corpus by name, collected while the lines are read."""
+    corpus_of: list[int] = field(default_factory=list)
+    """The index of each line's corpus, collected likewise."""
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        seen: set[bytes] = set()
+        for corpus in self.inputs:
+            for name, lines in corpus.lines():
+                index = self.corpora.setdefault(name, len(self.corpora))
+                reason = self._reason_to_drop(lines, seen)
+                if reason:
+                    self.report.lines[self.split, name][reason] += 1
+                    continue
+                self.corpus_of.append(index)
+                yield lines
+        count, most = len(self.corpora), store.MAX_CORPORA
+        if count > most:
+            raise InputError(f"the split '{self.split}' names {count} corpora; at most {most} can be told apart")
+
+    def _reason_to_drop(self, lines: tuple[str, ...], seen: set[bytes]) -> str | None:
+        if not all(line and not line.isspace() for line in lines):
+            return "empty"
+        if not _is_training(self.split):
+            self.evaluation[self.languages].add(_digest(lines))
+            for line, language in zip(lines, self.languages, strict=True):
+                self.evaluation[language,].add(_digest((line,)))
+            return None
+        digest = _digest(lines)
+        if digest in self.evaluation[self.languages]:
+            return "in another split"
+        if digest in seen:
+            return "duplicate"
+        seen.add(digest)
+        return None
+
+
 @dataclass
 class _TokenizedSplit:
     """A split after the first pass: its words in spool files, their counts, and the corpus of each line."""
@@ -177,7 +288,7 @@ def _tokenize(pool: Workers, spool: Path, lines: UsableLines, text: TextConfig) 
 
 def _learn_vocabulary(tokenized: Mapping[str, _TokenizedSplit], size: int, alpha: float) -> Vocabulary:
     """From training and monolingual text, or from everything if there is neither."""
-    training = [words for name, words in tokenized.items() if name == "train" or _is_monolingual(name)]
+    training = [words for name, words in tokenized.items() if _is_training(name)]
     by_language: dict[str, Counter[str]] = {}
     for words in training or tokenized.values():
         for language, language_counts in words.counts.items():
@@ -207,13 +318,12 @@ def _filter(
     name: str, words: _TokenizedSplit, sides: Mapping[str, Side], filters: FilterConfig, report: FilterReport
 ) -> np.ndarray:
     """Indices of the lines to keep; the report counts every line."""
-    is_training = name == "train" or _is_monolingual(name)
     lengths = np.stack([side.lengths for side in sides.values()], axis=1)
-    reasons = (filters if is_training else ONLY_EMPTY).reasons(lengths)
+    reasons = (filters if _is_training(name) else ONLY_EMPTY).reasons(lengths)
     for index, corpus in enumerate(words.corpora):
         for reason, lines in enumerate(np.bincount(reasons[words.corpus == index], minlength=len(REASONS))):
             if lines:
-                report.count(name, corpus, REASONS[reason], int(lines))
+                report.lines[name, corpus][REASONS[reason]] += int(lines)
     return np.flatnonzero(reasons == 0)
 
 

@@ -16,13 +16,14 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from anyorder.data.subwords import CONTINUES
 from anyorder.errors import InputError
 
 FILE = "tokenizer.json"
 # The layout of XLM's dictionaries, in which <special1> is the mask.
 SPECIALS = ("<s>", "</s>", "<pad>", "<unk>", "<special0>", "<mask>")
 END_OF_WORD = "</w>"
+CONTINUES = "@@"
+"""Ends a readable subword if its word continues."""
 MIN_FREQUENCY = 2
 """A pair that occurs less often is not merged."""
 _SPECIAL = re.compile(r"<(s|/s|pad|unk|mask|special\d+)>")
@@ -251,3 +252,21 @@ def _merge_everywhere(
                 grown.add(key)
     frequency.pop(pair, None)
     return grown
+
+
+def join_subwords(tokens: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Join subwords, which end in `@@` if the word continues; also returns each subword's word index.
+
+    >>> join_subwords(["Aff@@", "le@@", "x", "'s", "film"])
+    (['Afflex', "'s", 'film'], [0, 0, 0, 1, 2])
+    """
+    words: list[str] = []
+    word_of: list[int] = []
+    goes_on = False
+    for token in tokens:
+        if not goes_on:
+            words.append("")
+        goes_on = token.endswith(CONTINUES) and len(token) > len(CONTINUES)
+        words[-1] += token[: -len(CONTINUES)] if goes_on else token
+        word_of.append(len(words) - 1)
+    return words, word_of

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.data.subwords import CONTINUES
+from anyorder.data.vocabulary import CONTINUES
 from anyorder.decoding.callbacks import TOP_K, Candidate, top_candidates
 from anyorder.decoding.engine import run_fixed
 from anyorder.decoding.sampling import TokenSampler

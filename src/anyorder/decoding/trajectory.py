@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from anyorder.data.corpus import read_lines
-from anyorder.data.subwords import join_subwords
+from anyorder.data.vocabulary import join_subwords
 from anyorder.errors import InputError
 from anyorder.files import atomic_file
 from anyorder.records import decode_json

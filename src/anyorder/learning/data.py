@@ -12,8 +12,7 @@ from torch import nn
 
 from anyorder.data.packing import pack
 from anyorder.data.random_streams import random_for
-from anyorder.data.store import Split, Store, join
-from anyorder.data.stores import Data, ParallelText, Stores, open_stores
+from anyorder.data.store import Data, ParallelText, Split, Store, Stores, join, open_stores
 from anyorder.decoder import Decoder
 from anyorder.decoding.lengths import make_length, table_lengths
 from anyorder.decoding.state import DecodeBatch
@@ -33,9 +32,8 @@ from anyorder.learning.rewards import (
 )
 from anyorder.learning.rollout import OrderBatch
 from anyorder.models.base import Canvas, SavedModel
-from anyorder.models.hf.adapter import TransformersModel
-from anyorder.models.native.length import LengthTable
-from anyorder.models.native.translation_model import TranslationModel
+from anyorder.models.hf.pretrained import TransformersModel
+from anyorder.models.native.translation_model import LengthTable, TranslationModel
 from anyorder.tasks import PuzzleTask
 from anyorder.tasks.masked import mask_lines
 from anyorder.tasks.puzzles import EMPTY, CellTokens

@@ -16,7 +16,7 @@ from torch import nn
 from anyorder.analysis.order_metrics import edge_share
 from anyorder.data.corpus import read_lines
 from anyorder.data.random_streams import random_for
-from anyorder.data.stores import Data, Stores, open_stores
+from anyorder.data.store import Data, Stores, open_stores
 from anyorder.decoder import Decoder
 from anyorder.decoding.trajectory import INFILL
 from anyorder.device import inference_dtype
@@ -28,8 +28,7 @@ from anyorder.learning.data import LearningData, TranslationData, puzzle_data, t
 from anyorder.learning.rewards import TextReward, register_reward
 from anyorder.learning.rollout import OrderBatch, SamplingOrder
 from anyorder.models.base import SavedModel
-from anyorder.models.hf.adapter import TransformersModel
-from anyorder.models.hf.pretrained import load_transformers
+from anyorder.models.hf.pretrained import TransformersModel, load_transformers
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, make_order, split_orders
 from anyorder.orders.learned import LearnedOrder

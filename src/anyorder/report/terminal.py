@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
-from anyorder.data.filters import REASONS, FilterReport
+from anyorder.data.prepare import REASONS, FilterReport
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.report.table_data import Cell, Column, TableData
 

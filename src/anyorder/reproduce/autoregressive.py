@@ -18,10 +18,8 @@ from torch import Tensor, nn
 from anyorder import __version__
 from anyorder.data.packing import PackedBatch, pack_sentences
 from anyorder.data.random_streams import random_for
-from anyorder.data.store import Store
-from anyorder.data.stores import Stores
-from anyorder.data.subwords import CONTINUES
-from anyorder.data.vocabulary import Vocabulary
+from anyorder.data.store import Store, Stores
+from anyorder.data.vocabulary import CONTINUES, Vocabulary
 from anyorder.decoding.signature import Signature
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.device import inference_dtype, to_device

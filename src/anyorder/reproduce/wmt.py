@@ -19,8 +19,7 @@ import torch
 
 from anyorder import progress
 from anyorder.data.corpus import Corpus, read_lines
-from anyorder.data.filters import FilterConfig
-from anyorder.data.prepare import prepare
+from anyorder.data.prepare import FilterConfig, prepare
 from anyorder.data.store import MANIFEST
 from anyorder.device import resolve_device
 from anyorder.errors import InputError, unknown

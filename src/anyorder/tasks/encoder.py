@@ -12,9 +12,8 @@ import torch
 
 from anyorder.errors import InputError, check_number
 from anyorder.files import atomic_folder, write_tensors
-from anyorder.models.hf.adapter import TransformersModel
 from anyorder.models.hf.families import FAMILIES
-from anyorder.models.hf.pretrained import import_transformers
+from anyorder.models.hf.pretrained import TransformersModel, import_transformers
 from anyorder.tasks.puzzles import PuzzleTask
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from anyorder.decoding.state import Hypothesis
 from anyorder.decoding.trajectory import GENERATE, INFILL, Trajectory
 from anyorder.errors import InputError, check_number
 from anyorder.models.base import Canvas
-from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.hf.pretrained import TransformersModel
 from anyorder.orders import make_order
 from anyorder.tasks.base import NOTHING, Task, canvas_key
 

@@ -21,7 +21,7 @@ from anyorder.data.line_problems import Problem, refuse
 from anyorder.decoding.trajectory import INFILL
 from anyorder.errors import InputError
 from anyorder.models.base import Canvas, Model
-from anyorder.models.hf.adapter import MASK, TransformersModel
+from anyorder.models.hf.pretrained import MASK, TransformersModel
 from anyorder.tasks.masked import Infill, MaskedText
 
 EMPTY = 0

@@ -11,9 +11,8 @@ from itertools import accumulate
 import numpy as np
 
 from anyorder.data.line_problems import Problem, clean_line, is_empty, is_too_long
-from anyorder.data.sentence_splitting import fitting_spans, words_to_split
-from anyorder.data.subwords import CONTINUES
-from anyorder.data.text import separator
+from anyorder.data.text import fitting_spans, separator, words_to_split
+from anyorder.data.vocabulary import CONTINUES
 from anyorder.decoding.config import BoundDecoding
 from anyorder.decoding.state import Hypothesis
 from anyorder.decoding.trajectory import Trajectory, to_writes

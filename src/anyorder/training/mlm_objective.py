@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.data.packing import pack
-from anyorder.data.store import Split, Store
-from anyorder.data.stores import Data, open_stores
+from anyorder.data.store import Data, Split, Store, open_stores
 from anyorder.errors import InputError, check_number
 from anyorder.models.native.attention import FullAttention, QueryPositions, Segments
 from anyorder.models.native.translation_model import TranslationModel
@@ -59,7 +58,7 @@ class MLMLoss(nn.Module):
         at = QueryPositions(batch["predicted"], predicted)
         inputs = batch["tokens"], batch["positions"], batch["languages"]
         hidden = self.model.transformer(*inputs, FullAttention(segments), at)
-        loss = F.cross_entropy(self.model.logits(hidden.last).float(), batch["labels"])
+        loss = F.cross_entropy(self.model.logits(hidden).float(), batch["labels"])
         return loss, loss.detach()[None]
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import torch
 
-from anyorder.data.store import Split
-from anyorder.data.stores import Data, open_stores
+from anyorder.data.store import Data, Split, open_stores
 from anyorder.errors import InputError
 from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import ModelConfig, TranslationModel

@@ -13,11 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.data.packing import PackedBatch, pack
-from anyorder.data.stores import Data, ParallelText, Stores, open_stores
+from anyorder.data.store import Data, ParallelText, Stores, open_stores
 from anyorder.errors import InputError, check_number, unknown
 from anyorder.models.native.attention import AttentionPattern, FullAttention, QueryPositions, Segments, SourceIsolated
-from anyorder.models.native.length import LengthTable, offset_class, pool
-from anyorder.models.native.translation_model import TranslationModel
+from anyorder.models.native.translation_model import LengthTable, TranslationModel, offset_class, pool
 from anyorder.orders import Order, make_order
 from anyorder.training.config import DeepNorm
 from anyorder.training.objective import IGNORED, HostBatch, TextObjective, sample_mask, weights_by_corpus
@@ -77,12 +76,11 @@ class TranslationLoss(nn.Module):
         )
         inputs = batch["tokens"], batch["positions"], batch["languages"]
         at = QueryPositions(batch["predicted"], segments("predicted"))
-        hidden = self.model.transformer(*inputs, pattern, at)
-        logits = self.model.logits(hidden.last)
+        below = self.model.transformer.below_last(*inputs, pattern)
+        logits = self.model.logits(self.model.transformer.last(below, pattern, at))
         first_word = self.model.vocabulary.first_word
         token_loss = smoothed_cross_entropy(logits.float(), batch["labels"], self.label_smoothing, first_word)
 
-        below = hidden.below
         if source_sees_target:  # the predictor must not see the target's length
             with torch.no_grad():
                 below = self.model.transformer.below_last(*inputs, FullAttention(halves))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from anyorder.data.stores import Stores
+from anyorder.data.store import Stores
 from anyorder.decoder import Decoder
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.trajectory import Trajectory
@@ -20,7 +20,7 @@ from anyorder.evaluation.metrics import Metric
 from anyorder.evaluation.puzzles import Solved
 from anyorder.evaluation.test_set import TestSet, stored_test_set
 from anyorder.models.base import SavedModel
-from anyorder.models.hf.adapter import TransformersModel
+from anyorder.models.hf.pretrained import TransformersModel
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order
 from anyorder.tasks import PuzzleTask

@@ -17,7 +17,7 @@ from anyorder.models.base import Context
 from anyorder.models.native.attention import QueryPositions, store
 
 if TYPE_CHECKING:
-    from anyorder.models.hf.adapter import TransformersModel
+    from anyorder.models.hf.pretrained import TransformersModel
 
 ROUND_CPU, ROUND_CUDA = 16, 64
 """Padded lengths are multiples of this. Elementwise kernels handle the last few elements of a tensor differently; with

@@ -4,25 +4,29 @@ A repository with its own model code is loaded by renaming or rearranging its we
 never run.
 """
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from anyorder.errors import InputError
-from anyorder.models.hf.conversion import (
-    dit_config,
-    dit_weights,
-    llada2_config,
-    llada2_weights,
-    llada_config,
-    llada_moe_config,
-    same_config,
-)
 from anyorder.records import Record
 
-if TYPE_CHECKING:
-    from torch import Tensor
+_NOT_SETTINGS = ("architectures", "auto_map", "model_type", "transformers_version", "torch_dtype", "dtype")
+_IDS = ("mask_token_id", "eos_token_id", "pad_token_id")
+NEVER = -1e6
+"""Added to the logit of a token that the model never predicts."""
+
+
+def same_config(record: Record) -> dict[str, Any]:
+    """The settings of a checkpoint whose class differs from a native one only in its name and its attention."""
+    return {key: value for key, value in record.values.items() if key not in _NOT_SETTINGS}
 
 
 @dataclass(frozen=True)
@@ -56,10 +60,185 @@ class Family:
     """Whether the mask is the first id after the vocabulary, if nothing else names it."""
     renames: Mapping[str, str] = field(default_factory=dict)
     """Regular expressions for weight names, and their replacements."""
-    converts: "Callable[[Mapping[str, Tensor], Record], dict[str, Tensor]] | None" = None
+    converts: Callable[[Mapping[str, Tensor], Record], dict[str, Tensor]] | None = None
     """Converts the checkpoint's weights to those of the native class, if renaming is not enough."""
     native_config: Callable[[Record], dict[str, Any]] = same_config
     """Converts config.json to the settings of the native class."""
+
+
+def llada_config(record: Record) -> dict[str, Any]:
+    """LLaDA's settings as Llama's."""
+    expected: dict[str, Any] = {"block_type": "llama", "layer_norm_type": "rms", "rope": True, "alibi": False}
+    expected |= {"include_bias": False, "include_qkv_bias": False, "activation_type": "silu"}
+    expected |= dict.fromkeys(("input_emb_norm", "attention_layer_norm", "scale_logits"), False)
+    _expect(record, expected, "LLaDA")
+    hidden_size, heads = record.integer("d_model", at_least=1), record.integer("n_heads", at_least=1)
+
+    def given(key: str, default: int) -> int:
+        return default if record.values.get(key) is None else record.integer(key, at_least=1)
+
+    return {key: record.values[key] for key in _IDS if key in record} | {
+        "vocab_size": given("embedding_size", record.integer("vocab_size", at_least=1)),
+        "hidden_size": hidden_size,
+        "intermediate_size": given("mlp_hidden_size", int(record.number("mlp_ratio", default=4) * hidden_size)),
+        "num_hidden_layers": record.integer("n_layers", at_least=1),
+        "num_attention_heads": heads,
+        "num_key_value_heads": given("n_kv_heads", heads),
+        "max_position_embeddings": record.integer("max_sequence_length", at_least=1),
+        "rms_norm_eps": record.number("rms_norm_eps", default=1e-5),
+        "rope_theta": record.number("rope_theta", default=10_000.0),
+        "tie_word_embeddings": record.boolean("weight_tying", default=False),
+    }
+
+
+def llada_moe_config(record: Record) -> dict[str, Any]:
+    """LLaDA-MoE's settings as Qwen3-MoE's. Its routing weights are never normalized, whatever the settings say."""
+    expected: dict[str, Any] = {"qk_layernorm": True, "moe_router_enable_expert_bias": False, "clip_qkv": None}
+    expected |= {"shared_expert_intermediate_size": None, "partial_rotary_factor": 1, "rope_scaling": None}
+    _expect(record, expected, "LLaDA-MoE")
+    layers, heads = record.integer("num_hidden_layers", at_least=1), record.integer("num_attention_heads", at_least=1)
+    hidden_size = record.integer("hidden_size", at_least=heads)
+    has_experts = record.values.get("moe_layer_freq") or [1] * layers
+    if not isinstance(has_experts, list) or len(has_experts) != layers:
+        raise record.error("moe_layer_freq", f"expected a list of {layers} numbers, one a layer")
+    return same_config(record) | {
+        "head_dim": hidden_size // heads,
+        "intermediate_size": record.values.get("dense_intermediate_size") or hidden_size,
+        "moe_intermediate_size": record.integer("expert_intermediate_size", at_least=1),
+        "mlp_only_layers": [layer for layer in range(layers) if not has_experts[layer]],
+        "norm_topk_prob": False,
+    }
+
+
+def llada2_config(record: Record) -> dict[str, Any]:
+    """LLaDA 2's settings as GLM-4.5's."""
+    expected: dict[str, Any] = {"score_function": "sigmoid", "use_qkv_bias": False, "use_bias": False}
+    expected |= {"norm_head": False, "rope_scaling": None, "use_sliding_window": False}
+    _expect(record, expected, "LLaDA 2")
+    return same_config(record) | {
+        "n_routed_experts": record.integer("num_experts", at_least=1),
+        "n_shared_experts": record.integer("num_shared_experts", at_least=1),
+        "norm_topk_prob": record.integer("num_experts_per_tok", at_least=1) > 1,
+        "use_qk_norm": record.boolean("use_qk_norm", default=True),
+        "partial_rotary_factor": record.number("partial_rotary_factor", default=0.5),
+        "num_mtp_layers": 0,
+    }
+
+
+_LLADA2_NAMES = {
+    r"^model\.word_embeddings\.": "model.embed_tokens.",
+    r"\.attention\.dense\.": ".self_attn.o_proj.",
+    r"\.attention\.query_layernorm\.": ".self_attn.q_norm.",
+    r"\.attention\.key_layernorm\.": ".self_attn.k_norm.",
+    r"\.mlp\.gate\.expert_bias$": ".mlp.gate.e_score_correction_bias",
+}
+
+
+def llada2_weights(weights: Mapping[str, Tensor], record: Record) -> dict[str, Tensor]:
+    """LLaDA 2's weights as GLM-4.5's: its queries, keys and values come from one matrix."""
+    heads = record.integer("num_attention_heads", at_least=1)
+    key_heads = record.integer("num_key_value_heads", at_least=1)
+    native = {}
+    for name, weight in weights.items():
+        if ".attention.query_key_value." in name:
+            size = len(weight) // (heads + 2 * key_heads)
+            parts = weight.split([heads * size, key_heads * size, key_heads * size])
+            for part, values in zip("qkv", parts, strict=True):
+                native[name.replace("attention.query_key_value", f"self_attn.{part}_proj")] = values
+            continue
+        for theirs, ours in _LLADA2_NAMES.items():
+            name = re.sub(theirs, ours, name)
+        native[name] = weight
+    return native
+
+
+def dit_config(record: Record) -> dict[str, Any]:
+    """The settings of MDLM's and BD3-LM's diffusion transformer as StarCoder2's; its last token is the mask."""
+    _expect(record, {"time_conditioning": False, "causal": False}, "MDLM")
+    hidden_size, heads = record.integer("hidden_dim", at_least=1), record.integer("n_heads", at_least=1)
+    vocab_size = record.integer("vocab_size", at_least=2)
+    return {
+        "vocab_size": vocab_size,
+        "hidden_size": hidden_size,
+        "intermediate_size": 4 * hidden_size,
+        "num_hidden_layers": record.integer("n_blocks", at_least=1),
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "hidden_act": "gelu_pytorch_tanh",
+        "max_position_embeddings": record.integer("model_length", at_least=1, default=1024),
+        "norm_epsilon": 1e-5,
+        "rope_theta": 10_000.0,
+        "sliding_window": None,
+        "use_bias": True,
+        "tie_word_embeddings": False,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "mask_token_id": vocab_size - 1,
+    }
+
+
+def dit_weights(weights: Mapping[str, Tensor], record: Record) -> dict[str, Tensor]:
+    """MDLM's and BD3-LM's diffusion transformer as StarCoder2's layers.
+
+    Each block scales and shifts its normalized states and scales its outputs by values computed from the noise
+    level. A network trained without it (`time_conditioning` is false) always gets a noise level of zero, so these
+    values are constants: they are folded into the weights and biases of the layer norms and the output projections.
+    """
+    get = {name: weight.float() for name, weight in weights.items() if name.startswith("backbone.")}.__getitem__
+    hidden_size = get("backbone.vocab_embed.embedding").shape[1]
+    condition = _noise_embedding(get) if record.boolean("adaln", default=True) else None
+    zeros = torch.zeros(hidden_size)
+    native = {"model.embed_tokens.weight": get("backbone.vocab_embed.embedding")}
+    for layer in range(record.integer("n_blocks", at_least=1)):
+        block, layers = f"backbone.blocks.{layer}", f"model.layers.{layer}"
+        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = _modulation(get, block, condition, hidden_size, 6)
+        native[f"{layers}.input_layernorm.weight"] = get(f"{block}.norm1.weight") * (1 + scale)
+        native[f"{layers}.input_layernorm.bias"] = shift
+        for name, weight in zip("qkv", get(f"{block}.attn_qkv.weight").chunk(3), strict=True):
+            native[f"{layers}.self_attn.{name}_proj.weight"] = weight
+            native[f"{layers}.self_attn.{name}_proj.bias"] = zeros
+        native[f"{layers}.self_attn.o_proj.weight"] = gate[:, None] * get(f"{block}.attn_out.weight")
+        native[f"{layers}.self_attn.o_proj.bias"] = zeros
+        native[f"{layers}.post_attention_layernorm.weight"] = get(f"{block}.norm2.weight") * (1 + mlp_scale)
+        native[f"{layers}.post_attention_layernorm.bias"] = mlp_shift
+        native[f"{layers}.mlp.c_fc.weight"] = get(f"{block}.mlp.0.weight")
+        native[f"{layers}.mlp.c_fc.bias"] = get(f"{block}.mlp.0.bias")
+        native[f"{layers}.mlp.c_proj.weight"] = mlp_gate[:, None] * get(f"{block}.mlp.2.weight")
+        native[f"{layers}.mlp.c_proj.bias"] = mlp_gate * get(f"{block}.mlp.2.bias")
+    shift, scale = _modulation(get, "backbone.output_layer", condition, hidden_size, 2)
+    native["model.norm.weight"] = get("backbone.output_layer.norm_final.weight") * (1 + scale)
+    native["model.norm.bias"] = shift
+    native["lm_head.weight"] = get("backbone.output_layer.linear.weight")
+    native["lm_head.bias"] = get("backbone.output_layer.linear.bias").clone()
+    native["lm_head.bias"][-1] += NEVER  # the mask
+    return native
+
+
+def _noise_embedding(get: Callable[[str], Tensor]) -> Tensor:
+    """(cond_dim,) the blocks' conditioning for a noise level of zero, whose cosines are 1 and whose sines are 0."""
+    first = get("backbone.sigma_map.mlp.0.weight")
+    waves = (torch.arange(first.shape[1]) < first.shape[1] // 2).float()
+    states = F.silu(F.linear(waves, first, get("backbone.sigma_map.mlp.0.bias")))
+    states = F.linear(states, get("backbone.sigma_map.mlp.2.weight"), get("backbone.sigma_map.mlp.2.bias"))
+    return F.silu(states)
+
+
+def _modulation(
+    get: Callable[[str], Tensor], block: str, condition: Tensor | None, hidden_size: int, count: int
+) -> list[Tensor]:
+    """`count` times (hidden_size,): shift, scale and gate of each part of a block; the last part has no gate."""
+    if condition is None:
+        one = torch.tensor([0.0, 0.0, 1.0])
+        return [one[i % 3].expand(hidden_size) for i in range(count)]
+    layer = f"{block}.adaLN_modulation"
+    return list(F.linear(condition, get(f"{layer}.weight"), get(f"{layer}.bias")).chunk(count))
+
+
+def _expect(record: Record, expected: dict[str, Any], name: str) -> None:
+    """Raise `InputError` for settings that differ; missing and null ones are fine."""
+    for key, value in expected.items():
+        if record.values.get(key) not in (value, None):
+            raise record.error(key, f"{json.dumps(record.values[key])}, expected {json.dumps(value)} as in {name}")
 
 
 _LLADA_LAYERS = {

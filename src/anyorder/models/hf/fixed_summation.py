@@ -6,10 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.models.native.transformer import rowwise_linear
-
-ROWS = 16
-"""Experts see multiples of this many rows: elementwise kernels handle the last few elements of a tensor differently."""
+from anyorder.models.native.transformer import ROWS, Linear, float32_linear, is_exact, rowwise_linear
 
 
 def sum_in_fixed_order(network: nn.Module) -> None:
@@ -20,40 +17,18 @@ def sum_in_fixed_order(network: nn.Module) -> None:
     for module in network.modules():
         kind = type(module)
         if kind is nn.Linear:
-            module.__class__ = _OutputLinear if module is output else _Linear
-        elif kind is Conv1D:
-            module.__class__ = type("RowwiseConv1D", (_RowwiseConv1D, kind), {})
+            module.__class__ = _OutputLinear if module is output else Linear
+        elif kind is Conv1D or kind.__name__ in ("Qwen3MoeTopKRouter", "Glm4MoeTopkRouter"):
+            module.__class__ = type("RowwiseLayer", (_RowwiseLayer, kind), {})
         elif kind.__name__ in ("Qwen3MoeExperts", "Glm4MoeExperts"):
             module.__class__ = type("RowwiseExperts", (_RowwiseExperts, kind), {})
-        elif kind.__name__ in ("Qwen3MoeTopKRouter", "Glm4MoeTopkRouter"):
-            module.__class__ = type("RowwiseRouter", (_RowwiseRouter, kind), {})
 
 
-class _Linear(nn.Linear):
-    """A linear layer that sums in a fixed order on the CPU."""
+class _OutputLinear(nn.Linear):
+    """The output layer, whose results are float32 on CUDA too."""
 
     def forward(self, states: Tensor) -> Tensor:
-        return _rowwise(states, self.weight, self.bias) if _is_exact(states) else super().forward(states)
-
-
-class _OutputLinear(_Linear):
-    """The output layer. Its results are float32 on CUDA too: half precision would tie the best tokens."""
-
-    def forward(self, states: Tensor) -> Tensor:
-        if not states.is_cuda or states.dtype == torch.float32:
-            return super().forward(states)
-        logits = torch.mm(states, self.weight.t(), out_dtype=torch.float32)
-        return logits if self.bias is None else logits + self.bias.float()
-
-
-class _RowwiseConv1D(nn.Module):
-    """GPT-2's linear layer, whose weights are transposed."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def forward(self, states: Tensor) -> Tensor:
-        return _rowwise(states, self.weight.t(), self.bias) if _is_exact(states) else super().forward(states)  # type: ignore[misc]
+        return float32_linear(states, self.weight, self.bias)
 
 
 class _RowwiseExperts(nn.Module):
@@ -67,41 +42,34 @@ class _RowwiseExperts(nn.Module):
 
     def forward(self, states: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
         """states: (tokens, hidden_size); experts, shares: (tokens, k) each token's experts and their weights."""
-        if not _is_exact(states):
+        if not is_exact(states):
             return super().forward(states, experts, shares)  # type: ignore[misc]
         total = torch.zeros_like(states)
         for expert in experts.unique().tolist():  # ascending, so that each token sums in the same order
             tokens, place = (experts == expert).nonzero(as_tuple=True)
+            # Elementwise kernels handle the last few elements of a tensor differently, so these are padding.
             inputs = F.pad(states[tokens], (0, 0, 0, -len(tokens) % ROWS))
-            gate, up = _rowwise(inputs, self.gate_up_proj[expert]).chunk(2, -1)
-            outputs = _rowwise(self.act_fn(gate) * up, self.down_proj[expert])[: len(tokens)]
+            gate, up = rowwise_linear(inputs, self.gate_up_proj[expert]).chunk(2, -1)
+            outputs = rowwise_linear(self.act_fn(gate) * up, self.down_proj[expert])[: len(tokens)]
             total.index_add_(0, tokens, outputs * shares[tokens, place, None])
         return total
 
 
-class _RowwiseRouter(nn.Module):
-    """Scores experts with a matrix product inside `forward`."""
+class _RowwiseLayer(nn.Module):
+    """Has a matrix product inside `forward`: a router of experts, or GPT-2's linear layer."""
 
     def forward(self, states: Tensor) -> Any:
-        if not _is_exact(states):
+        if not is_exact(states):
             return super().forward(states)  # type: ignore[misc]
         with _RowwiseProducts():
             return super().forward(states)  # type: ignore[misc]
 
 
 class _RowwiseProducts(torch.overrides.TorchFunctionMode):
-    """Makes `F.linear` sum in a fixed order."""
+    """Makes `F.linear` and `torch.addmm` sum in a fixed order."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _rowwise(*args) if function is F.linear else function(*args, **(kwargs or {}))
-
-
-def _is_exact(states: Tensor) -> bool:
-    """Whether results are bitwise reproducible: single precision on the CPU."""
-    return states.device.type == "cpu" and states.dtype == torch.float32
-
-
-def _rowwise(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """states: (..., in); weight: (out, in)"""
-    bias = weight.new_zeros(len(weight)) if bias is None else bias
-    return rowwise_linear(states.flatten(0, -2), weight, bias).unflatten(0, states.shape[:-1])
+        if function is torch.addmm:
+            bias, states, weight = args
+            return rowwise_linear(states, weight.t(), bias)
+        return rowwise_linear(*args) if function is F.linear else function(*args, **(kwargs or {}))

@@ -3,11 +3,16 @@
 Sequences are packed end to end, and `Segments` says where each begins. On CUDA in half precision, attention is one
 variable-length kernel; elsewhere, sequences of equal (rounded) length go through SDPA together. Rounding depends on the
 sequence alone, so its result does not depend on the rest of the batch.
+
+Decoding has kernels of its own there: sentences are short, but libraries expect long ones. The usual attention kernels
+work on blocks of 128 queries; a target has about twenty, so five sixths of the work is wasted. The kernels have no
+gradient: training uses the libraries' own, and so does decoding without Triton (it comes with torch for CUDA on Linux).
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -16,10 +21,14 @@ from torch import Tensor
 
 from anyorder.data.packing import padded_rows, round_up, same_shapes, starts_of
 from anyorder.device import to_device
-from anyorder.models.native import kernels
 
 MAX_SEGMENTS = 65_535
 """Maximum segments per call of the variable-length kernel: a CUDA grid allows no more blocks in its second axis."""
+MAX_SHORT = 256
+"""Segments up to this length are short enough for Triton's kernel."""
+HEAD_SIZES = (16, 32, 64, 128)
+"""Head sizes that Triton's kernel supports."""
+_HAS_TRITON = find_spec("triton") is not None
 
 
 @dataclass(eq=False)
@@ -79,9 +88,9 @@ def attend(query: Tensor, keys_values: Tensor, queries: Segments, keys: Segments
 
     query: (tokens, heads, size), keys_values: (tokens, 2, heads, size)
     """
-    short = max(queries.max_seqlen, keys.max_seqlen) <= kernels.MAX_LENGTH and query.shape[-1] in kernels.HEAD_SIZES
-    if short and kernels.usable(query):
-        return kernels.attend_short(query, keys_values, queries, keys)
+    short = max(queries.max_seqlen, keys.max_seqlen) <= MAX_SHORT and query.shape[-1] in HEAD_SIZES
+    if short and runs_triton(query):
+        return _attend_short(query, keys_values, queries, keys)
     key, value = keys_values[:, 0], keys_values[:, 1]
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
         if len(queries.cu_seqlens) - 1 <= MAX_SEGMENTS:
@@ -102,6 +111,36 @@ def _attend_packed(query: Tensor, key: Tensor, value: Tensor, queries: Segments,
     out = varlen_attn(query, key, value, queries.cu_seqlens, keys.cu_seqlens, queries.max_seqlen, keys.max_seqlen)
     assert isinstance(out, Tensor)
     return out
+
+
+def runs_triton(tensor: Tensor) -> bool:
+    """Whether Triton's kernels can run on this tensor now."""
+    half = tensor.dtype in (torch.bfloat16, torch.float16)
+    return tensor.is_cuda and half and not torch.is_grad_enabled() and _HAS_TRITON
+
+
+def _attend_short(query: Tensor, keys_values: Tensor, queries: Segments, keys: Segments) -> Tensor:
+    """`attend` in one kernel."""
+    from anyorder.models.native.triton_kernels import attention
+
+    tokens, heads, size = query.shape
+    out = torch.empty((tokens, heads, size), dtype=query.dtype, device=query.device)
+    block_q = min(64, max(16, next_power(queries.max_seqlen)))
+    block_k = min(64, max(16, next_power(keys.max_seqlen)))
+    grid = (len(queries.cu_seqlens) - 1, heads, -(-queries.max_seqlen // block_q))
+    attention[grid](
+        query, keys_values, out, queries.cu_seqlens, keys.cu_seqlens,
+        query.stride(0), query.stride(1), keys_values.stride(0), keys_values.stride(1), keys_values.stride(2),
+        out.stride(0), out.stride(1),
+        SCALE=size**-0.5 * 1.4426950408889634,  # log2(e): the kernel uses exp2
+        SIZE=size, BLOCK_Q=block_q, BLOCK_K=block_k, num_warps=2 if block_q <= 32 else 4,
+    )  # fmt: skip
+    return out
+
+
+def next_power(number: int) -> int:
+    """The smallest power of two >= `number`."""
+    return 1 << max(0, number - 1).bit_length()
 
 
 class AttentionPattern(ABC):

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.errors import InputError, check_number
-from anyorder.models.native import kernels
-from anyorder.models.native.attention import AttentionPattern, QueryPositions
+from anyorder.models.native.attention import AttentionPattern, QueryPositions, next_power, runs_triton
 
 EPSILON = 1e-12
 """Of layer normalization, as in XLM."""
@@ -46,16 +45,6 @@ class TransformerConfig:
             raise InputError(message, "hidden_size", TransformerConfig)
 
 
-@dataclass(frozen=True)
-class Hidden:
-    """What a forward pass returns."""
-
-    last: Tensor
-    """(tokens, hidden_size), or (queries, hidden_size) if only some positions were requested."""
-    below: Tensor
-    """(tokens, hidden_size): the states that enter the last layer, for every token."""
-
-
 class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig, vocab_size: int, languages: int, activation: str = "gelu"):
         super().__init__()
@@ -80,11 +69,12 @@ class Transformer(nn.Module):
         languages: Tensor,
         pattern: AttentionPattern,
         at: QueryPositions | None = None,
-    ) -> Hidden:
-        """tokens, positions, languages: (tokens,). With `at`, the last layer is computed at those positions only."""
-        below = self.below_last(tokens, positions, languages, pattern)
-        last = self.layers[-1](below, pattern, len(self.layers) - 1, at)
-        return Hidden(last, below)
+    ) -> Tensor:
+        """The last hidden states at these positions, or at all: (queries or tokens, hidden_size).
+
+        tokens, positions, languages: (tokens,)
+        """
+        return self.last(self.below_last(tokens, positions, languages, pattern), pattern, at)
 
     def below_last(self, tokens: Tensor, positions: Tensor, languages: Tensor, pattern: AttentionPattern) -> Tensor:
         """Everything but the last layer: (tokens, hidden_size)."""
@@ -97,6 +87,10 @@ class Transformer(nn.Module):
         for index, layer in enumerate(self.layers[:-1]):
             states = layer(states, pattern, index)
         return states
+
+    def last(self, below: Tensor, pattern: AttentionPattern, at: QueryPositions | None = None) -> Tensor:
+        """The last layer, given what the others return. With `at`, it is computed at those positions only."""
+        return self.layers[-1](below, pattern, len(self.layers) - 1, at)
 
 
 class Layer(nn.Module):
@@ -132,35 +126,68 @@ class Layer(nn.Module):
         return self.key_value(states).unflatten(-1, (2, self.heads, -1))
 
     def _add(self, states: Tensor, change: Tensor, norm: nn.LayerNorm) -> Tensor:
-        if kernels.usable(states):
-            return kernels.add_norm(states, change, norm.weight, norm.bias, EPSILON)
+        if runs_triton(states):
+            return add_norm(states, change, norm.weight, norm.bias, EPSILON)
         summed = states + F.dropout(change, self.dropout, self.training)
         return norm(summed).to(states.dtype)
 
 
+def add_norm(states: Tensor, change: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    """The LayerNorm of `states + change`, each (rows, hidden_size), in one kernel: it reads and writes a third less."""
+    from anyorder.models.native.triton_kernels import norm
+
+    rows, width = states.shape
+    out = torch.empty_like(states)
+    if rows:
+        norm[(rows,)](
+            states, change, weight, bias, out, states.stride(0), change.stride(0), out.stride(0), width,
+            EPSILON=epsilon, BLOCK=next_power(width), num_warps=4 if width <= 1024 else 8,
+        )  # fmt: skip
+    return out
+
+
 class Linear(nn.Linear):
-    """A linear layer whose CPU inference gives a row bitwise the same result in any batch.
+    """A linear layer whose CPU inference gives a row bitwise the same result in any batch."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        return linear(states, self.weight, self.bias)
+
+
+ROWS, SUM = 16, 512
+"""See `rowwise_linear`."""
+
+
+def linear(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`F.linear` with `Linear`'s guarantee."""
+    return rowwise_linear(states, weight, bias) if is_exact(states) else F.linear(states, weight, bias)
+
+
+def float32_linear(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`linear` with float32 results, for logits: half precision would tie the best tokens. states: (rows, in)"""
+    if not states.is_cuda or states.dtype == torch.float32:
+        return linear(states, weight, bias).float()
+    product = torch.mm(states, weight.t(), out_dtype=torch.float32)
+    return product if bias is None else product + bias.float()
+
+
+def is_exact(states: Tensor) -> bool:
+    """Whether results are bitwise reproducible: single-precision inference on the CPU."""
+    return not states.is_cuda and states.dtype == torch.float32 and not torch.is_grad_enabled()
+
+
+def rowwise_linear(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`F.linear`, each row bitwise the same in any batch. states: (..., in); weight: (out, in)
 
     How matrix libraries split a sum depends on the number of rows, unless there are at least `ROWS` rows and the sum
     has at most `SUM` terms. So short batches are padded and long sums are split, always at the same places.
     """
-
-    ROWS = 16
-    SUM = 512
-
-    def forward(self, states: Tensor) -> Tensor:
-        if states.is_cuda or torch.is_grad_enabled() or states.dtype != torch.float32:
-            return super().forward(states)
-        return rowwise_linear(states, self.weight, self.bias)
-
-
-def rowwise_linear(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`F.linear` with `Linear`'s guarantee. states: (rows, in); weight: (out, in)."""
+    bias = weight.new_zeros(len(weight)) if bias is None else bias
+    shape, states = states.shape[:-1], states.flatten(0, -2)
     rows = len(states)
-    if rows < Linear.ROWS:
-        states = F.pad(states, (0, 0, 0, Linear.ROWS - rows))
-    out = torch.addmm(bias, states[:, : Linear.SUM], weight[:, : Linear.SUM].t())
-    for start in range(Linear.SUM, states.shape[1], Linear.SUM):
-        stop = start + Linear.SUM
+    if rows < ROWS:
+        states = F.pad(states, (0, 0, 0, ROWS - rows))
+    out = torch.addmm(bias, states[:, :SUM], weight[:, :SUM].t())
+    for start in range(SUM, weight.shape[1], SUM):
+        stop = start + SUM
         out.addmm_(states[:, start:stop], weight[:, start:stop].t())
-    return out[:rows]
+    return out[:rows].unflatten(0, shape)

@@ -1,4 +1,4 @@
-"""The kernels themselves; `kernels` calls them. Importing this module needs Triton.
+"""Kernels for half-precision decoding on CUDA; `attention` and `transformer` call them. Importing this needs Triton.
 
 Floating-point arguments are compile-time constants: inside a compiled model they would otherwise arrive as float64.
 """

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from anyorder.models.native.length import REACH, LengthTable, likely_lengths, offset_class, pool
+from anyorder.models.native.translation_model import REACH, LengthTable, likely_lengths, offset_class, pool
 
 
 def test_the_table_keeps_what_was_seen_most() -> None:

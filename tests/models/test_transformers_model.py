@@ -14,8 +14,7 @@ from transformers.pytorch_utils import Conv1D
 from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
 from anyorder.models.base import Canvas
-from anyorder.models.hf.adapter import TransformersModel
-from anyorder.models.hf.pretrained import load_transformers
+from anyorder.models.hf.pretrained import TransformersModel, load_transformers
 from anyorder.models.native.attention import QueryPositions, Segments
 from anyorder.orders import ORDERS, make_order
 from tests.models.checkpoints import (

@@ -11,9 +11,8 @@ import transformers
 from safetensors.torch import save_file
 
 from anyorder.errors import InputError
-from anyorder.models.hf.adapter import TransformersModel
 from anyorder.models.hf.families import FAMILIES
-from anyorder.models.hf.pretrained import load_transformers
+from anyorder.models.hf.pretrained import TransformersModel, load_transformers
 from tests.models.checkpoints import DECODERS, MASK, VOCAB_SIZE, VOCABULARY, logits_of, save, tokenizer
 from tests.models.slow_networks import Weights, decoder_logits, dit_logits, random_weights
 
