@@ -7,8 +7,7 @@ import pytest
 
 from anyorder.report.table_data import Cell, Column
 from anyorder.reproduce.jobs import Cost
-from anyorder.reproduce.render import Report, cost_text
-from anyorder.reproduce.scores import Compared, PartScore, RowScore, combine_seeds
+from anyorder.reproduce.report import Compared, PartScore, Report, RowScore, combine_seeds, cost_text
 from anyorder.reproduce.tables import TABLES, Part
 
 
