@@ -159,17 +159,15 @@ def score_part(results: Path, planned: PlannedPart, table: Table, samples: int) 
         seeds = []
         for seed in by_seed:
             name = system_name(row, seed)
-            of_seed = {"seed": seed, "learned": row in learned, **by_name[name]}
-            seeds.append({**of_seed, "metrics": measured.get(name, {})})
+            about = {"seed": seed, "learned": row in learned}
+            seeds.append({**about, **by_name[name], "metrics": measured.get(name, {})})
         found.append(_row_score(row, seeds, metrics))
     of_part = (data.direction, planned.part, planned.rule, len(indices))
     return PartScore(*of_part, scored["signature"], found, scored["notes"])
 
 
-def combine_seeds(seeds: Sequence[Mapping[str, Any]], baseline: str) -> Compared | None:
-    """Compare all seeds of a row with a baseline; None if they were not compared with it."""
-    if any(baseline not in seed["p_values_holm"] for seed in seeds):
-        return None
+def combine_seeds(seeds: Sequence[Mapping[str, Any]], baseline: str) -> Compared:
+    """Compare all seeds of a row with a baseline."""
     differences = [seed["differences"][baseline]["bleu"] for seed in seeds]
     agree = all(value > 0 for value in differences) or all(value < 0 for value in differences)
     p_value = max(seed["p_values_holm"][baseline] for seed in seeds) if agree or len(seeds) == 1 else 1.0
@@ -177,8 +175,7 @@ def combine_seeds(seeds: Sequence[Mapping[str, Any]], baseline: str) -> Compared
 
 
 def _row_score(name: str, seeds: list[dict[str, Any]], metrics: Sequence[str]) -> RowScore:
-    baselines = seeds[0]["p_values_holm"]
-    compared = {baseline: found for baseline in baselines if (found := combine_seeds(seeds, baseline))}
+    compared = {baseline: combine_seeds(seeds, baseline) for baseline in seeds[0]["p_values_holm"]}
     measured = {}
     for metric in metrics:
         values = [seed["metrics"][metric] for seed in seeds if seed["metrics"].get(metric) is not None]
