@@ -1,4 +1,4 @@
-"""The jobs behind the tables, and the files that say which of them are done. Knows nothing about columns.
+"""The jobs behind the tables, and the files that say which of them are done. Knows nothing about scores.
 
     learn/MODEL/DIRECTIONS/ORDER/seed-N        a run that learns an order, and seed-N.json beside it
     baseline/MODEL/MINUTES                     a run that trains a baseline, and MINUTES.json beside it
