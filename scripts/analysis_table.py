@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.data.corpus import open_bytes
-from anyorder.reproduce.paper import SHARES
-from anyorder.reproduce.tables import direction_title
+from anyorder.reproduce.tables import SHARES, direction_title
 
 METRICS = {
     "label outer-to-inner": "outer-to-inner",

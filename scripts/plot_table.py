@@ -19,7 +19,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from anyorder.data.corpus import open_bytes
-from anyorder.reproduce.scores import SIGNIFICANT
+from anyorder.reproduce.report import SIGNIFICANT
 from anyorder.reproduce.tables import BASELINE, direction_title
 
 STYLES = {

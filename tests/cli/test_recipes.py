@@ -10,7 +10,7 @@ import pytest
 from anyorder.cli import main, verb_function
 from anyorder.cli.parser import parse
 from anyorder.data.store import Store
-from anyorder.reproduce.order_jobs import SETTINGS
+from anyorder.reproduce.jobs import SETTINGS
 from anyorder.training.optimizer import rate_factor
 from tests.conftest import tiny
 

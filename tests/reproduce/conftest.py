@@ -13,9 +13,9 @@ from anyorder.decoder import Decoder
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.evaluation.test_set import TestSet
 from anyorder.models.native.translation_model import LengthTable, TranslationModel
-from anyorder.reproduce.autoregressive import BaselineJob
+from anyorder.reproduce import autoregressive
 from anyorder.reproduce.data_folders import SplitSet
-from anyorder.reproduce.plan import Request
+from anyorder.reproduce.reproduce import Request
 from anyorder.tasks.translation import Sentence
 from tests.conftest import tiny, toy_pairs, write_pairs
 
@@ -57,5 +57,4 @@ def decode_with_baseline(
     """What the rows of a table for an autoregressive model decode."""
     test_set = TestSet(Decoder(model, direction), sentences, np.ones(len(sentences)), lambda indices: [])
     data = SplitSet(direction, "test", test_set)
-    job = BaselineJob(Path(), "baseline", data, "own", "any", None, None, folder, beam)
-    return job.decode(range(len(sentences)), lambda count: None)
+    return autoregressive.decode_with_baseline(folder, data, beam, range(len(sentences)), lambda count: None)

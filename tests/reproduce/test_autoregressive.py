@@ -23,8 +23,7 @@ from anyorder.reproduce.autoregressive import (
     bucket,
     marian_settings,
 )
-from anyorder.reproduce.plan import Request, make_plans
-from anyorder.reproduce.reproduce import reproduce
+from anyorder.reproduce.reproduce import Request, make_plans, reproduce
 from anyorder.tasks.translation import encode_sentences
 from anyorder.training.config import TrainConfig
 from anyorder.training.loop import run_training

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from anyorder.errors import InputError
 from anyorder.files import lock_folder
 from anyorder.reproduce.jobs import Cost, RunJob, choose_part, run_jobs
-from anyorder.reproduce.plan import Request
-from anyorder.reproduce.reproduce import list_jobs, reproduce
+from anyorder.reproduce.reproduce import Request, list_jobs, reproduce
 from tests.processes import FORKS
 from tests.reproduce.conftest import Laboratory
 

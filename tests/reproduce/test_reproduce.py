@@ -12,14 +12,12 @@ from anyorder.decoder import Decoder, load
 from anyorder.decoding.trajectory import read_trajectories
 from anyorder.errors import InputError
 from anyorder.learning.learn_order import LearnOrderResult
-from anyorder.reproduce import order_jobs
-from anyorder.reproduce import plan as plan_module
-from anyorder.reproduce.jobs import DecodeJob, Job, write_cell
-from anyorder.reproduce.order_jobs import ABLATION_STEPS, SETTINGS
-from anyorder.reproduce.paper import ablation_name
-from anyorder.reproduce.plan import Request, jobs_of, make_plans
-from anyorder.reproduce.render import Report
-from anyorder.reproduce.reproduce import list_jobs, reproduce
+from anyorder.reproduce import jobs as jobs_module
+from anyorder.reproduce import reproduce as reproduce_module
+from anyorder.reproduce.jobs import ABLATION_STEPS, SETTINGS, DecodeJob, Job, write_cell
+from anyorder.reproduce.report import Report
+from anyorder.reproduce.reproduce import Request, jobs_of, list_jobs, make_plans, reproduce
+from anyorder.reproduce.tables import ablation_name
 from tests.reproduce.conftest import Laboratory
 
 SENTENCES = 14
@@ -61,7 +59,7 @@ def made(request_of: Request) -> Path:
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         stopped = LearnOrderResult(Path(), {}, 0, finished=False)
-        patch.setattr(order_jobs, "learn_order", lambda *args, **options: stopped)
+        patch.setattr(jobs_module, "learn_order", lambda *args, **options: stopped)
         assert reproduce([request_of], on_line=lines.append) == []
     jobs = list_jobs([request_of])
     assert sorted(kinds(jobs)) == ["decode"] * 4 + ["learn"] * 2
@@ -118,8 +116,8 @@ def test_a_second_call_computes_nothing(made: Path, request_of: Request, monkeyp
         raise AssertionError("nothing is left to do")
 
     monkeypatch.setattr(Decoder, "decode", refuse)
-    monkeypatch.setattr(order_jobs, "learn_order", refuse)
-    monkeypatch.setattr("anyorder.reproduce.scores.score_systems", refuse)
+    monkeypatch.setattr(jobs_module, "learn_order", refuse)
+    monkeypatch.setattr("anyorder.reproduce.report.score_systems", refuse)
     write(request_of)
     assert {name: (made / f"table2{name}").read_bytes() for name in before} == before
 
@@ -203,7 +201,7 @@ def test_several_tables_share_their_jobs(made: Path, request_of: Request) -> Non
 def test_several_tables_load_the_model_once(request_of: Request, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = []
     monkeypatch.setattr(
-        plan_module, "load", lambda *args, **options: loaded.append(load(*args, **options)) or loaded[-1]
+        reproduce_module, "load", lambda *args, **options: loaded.append(load(*args, **options)) or loaded[-1]
     )
     alone = replace(request_of, rows=["left-to-right"])
     first, second = make_plans([alone, replace(alone, table="analysis")])
@@ -275,7 +273,7 @@ def test_a_cell_is_filled_up(request_of: Request, tmp_path: Path, monkeypatch: p
     assert decoded == [SENTENCES - len(known)]
     assert job.done
     assert len(job.costs()) == 2
-    fresh = replace(job, results=tmp_path / "fresh")
+    fresh = replace(job, place=tmp_path / "fresh")
     assert fresh.run()
     assert job.trajectories() == fresh.trajectories()
 

@@ -12,9 +12,8 @@ import torch
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.errors import InputError
 from anyorder.models.native.translation_model import TranslationModel
-from anyorder.reproduce.plan import Request
-from anyorder.reproduce.reproduce import list_jobs, reproduce
-from anyorder.reproduce.wmt import MASKED_TRANSLATION, keep_languages, load_splits, with_paper
+from anyorder.reproduce.reproduce import Request, list_jobs, reproduce, with_paper
+from anyorder.reproduce.wmt import MASKED_TRANSLATION, keep_languages, load_splits
 from tests.conftest import toy_pairs
 from tests.models.test_xlm import write_xlm
 

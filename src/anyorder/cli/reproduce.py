@@ -10,9 +10,8 @@ from anyorder.errors import InputError
 from anyorder.orders import split_orders
 from anyorder.registry import is_count
 from anyorder.report.terminal import render_tables
-from anyorder.reproduce.plan import Options, Request
-from anyorder.reproduce.render import Report
-from anyorder.reproduce.reproduce import list_jobs
+from anyorder.reproduce.report import Report
+from anyorder.reproduce.reproduce import Options, Request, list_jobs
 from anyorder.reproduce.reproduce import reproduce as reproduce_tables
 from anyorder.reproduce.tables import TABLES
 from anyorder.training.config import split_directions

@@ -5,8 +5,7 @@ loop as every other model, so it can be stopped and resumed. Batches hold senten
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,8 @@ from anyorder.models.hf.pretrained import import_transformers, quiet
 from anyorder.models.native.storage import WEIGHTS
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.records import read_record
-from anyorder.reproduce.jobs import DecodeJob, OpenModel, RunJob
+from anyorder.reproduce.data_folders import SplitSet
+from anyorder.reproduce.jobs import DecodeJob, RunJob
 from anyorder.training.config import TrainConfig, choose_by_device
 from anyorder.training.loop import run_training
 from anyorder.training.objective import IGNORED, Objective, shuffled
@@ -204,13 +204,12 @@ def bucket(sizes: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
     return groups
 
 
-def baseline_job(
-    out: Path, like: OpenModel, stores: Sequence[Store], minutes: float, weights: Mapping[str, float]
+def training_job(
+    folder: Path, model: TranslationModel, stores: Sequence[Store], minutes: float, weights: Mapping[str, float]
 ) -> RunJob:
     """Train a baseline as large as a model on the same text."""
-    model, device = like.decoder.model, like.device
+    device = model.device
     TranslationPairs(Stores(stores), model, (), weights, {})  # an `InputError` now rather than when it is trained
-    folder, title = out / "baseline" / like.label / f"{minutes:g}-minutes", "train an autoregressive baseline"
 
     def train() -> bool:
         tokens = choose_by_device(None, device, cuda=32_768, cpu=2_048)
@@ -219,8 +218,8 @@ def baseline_job(
         run = TrainConfig(minutes=minutes, learning_rate=5e-4, validate_every=2000, save_every=5000, **where)
         return run_training(objective, run, folder, resume=True).finished
 
-    result, key = folder / AutoregressiveObjective.folder / WEIGHTS, {"weights": dict(weights)}
-    return RunJob("train", f"{title}, {minutes:g} minutes", folder, result, key, device, train)
+    title, result = f"train an autoregressive baseline, {minutes:g} minutes", folder / AutoregressiveObjective.folder
+    return RunJob("train", title, folder, result / WEIGHTS, {"weights": dict(weights)}, device, train)
 
 
 class Autoregressive:
@@ -288,45 +287,36 @@ class Autoregressive:
         return found
 
 
-@dataclass(frozen=True)
-class BaselineJob(DecodeJob):
-    """Decode with a baseline."""
-
-    place: Path
-    """Its folder, which may not exist yet."""
-    beam: int
-    """Beam size; 1 is greedy."""
-
-    def key(self) -> dict[str, Any] | None:
-        return {"weights": _checksum(self.place)} if (self.place / WEIGHTS).exists() else None
-
-    def decode(self, rows: Sequence[int], on_progress: Callable[[int], None]) -> list[Trajectory]:
-        """A source that is too long is truncated."""
-        model, direction, order = self.decoder.model, self.data.direction, "left-to-right"
-        sentences = [self.data.sentences[row] for row in rows]
-        sources = [np.array(sentence.ids[: model.max_length], np.int64) for sentence in sentences]
-        baseline = Autoregressive(self.place, model.vocabulary, model.name, model.device)
-        found = baseline.translate(sources, model.languages(direction)[1], self.beam, on_progress)
-        settings = {
-            "order": order,
-            "schedule": "one",
-            "revision": "none",
-            "beam": self.beam,
-            "length": "own",
-            "seed": 1,
-        }
-        signature = str(Signature(settings, version=f"anyorder.{__version__}"))
-        trajectories = []
-        for sentence, line in zip(sentences, found, strict=True):
-            ids = line[line != model.vocabulary.eos].tolist()
-            text, tokens, steps = model.to_text(ids, direction), model.to_tokens(ids), list(range(1, len(ids) + 1))
-            if tokens:  # a truncated hypothesis may end inside a word
-                tokens[-1] = tokens[-1].removesuffix(CONTINUES) or CONTINUES
-            of_run = order, len(ids), signature, "autoregressive", direction
-            trajectories.append(Trajectory(sentence.text, text, tokens, steps, [], *of_run))
-        return trajectories
+def decoding_job(
+    place: Path, data: SplitSet, method: str, max_length: int | None, folder: Path, needs: RunJob | None
+) -> DecodeJob:
+    """Decode with the baseline in a folder, which may not exist yet."""
+    decode = partial(decode_with_baseline, folder, data, METHODS[method])
+    return DecodeJob(place, data, "own", method, max_length, needs, partial(_checksum, folder), decode)
 
 
 @cache
-def _checksum(place: Path) -> str:
-    return sha256(place / WEIGHTS)[:12]
+def _checksum(folder: Path) -> dict[str, Any]:
+    return {"weights": sha256(folder / WEIGHTS)[:12]}
+
+
+def decode_with_baseline(
+    folder: Path, data: SplitSet, beam: int, rows: Sequence[int], on_progress: Callable[[int], None]
+) -> list[Trajectory]:
+    """Decode some sentences of a test set. A source that is too long is truncated."""
+    model, direction, order = data.test_set.decoder.model, data.direction, "left-to-right"
+    sentences = [data.sentences[row] for row in rows]
+    sources = [np.array(sentence.ids[: model.max_length], np.int64) for sentence in sentences]
+    baseline = Autoregressive(folder, model.vocabulary, model.name, model.device)
+    found = baseline.translate(sources, model.languages(direction)[1], beam, on_progress)
+    settings = {"order": order, "schedule": "one", "revision": "none", "beam": beam, "length": "own", "seed": 1}
+    signature = str(Signature(settings, version=f"anyorder.{__version__}"))
+    trajectories = []
+    for sentence, line in zip(sentences, found, strict=True):
+        ids = line[line != model.vocabulary.eos].tolist()
+        text, tokens, steps = model.to_text(ids, direction), model.to_tokens(ids), list(range(1, len(ids) + 1))
+        if tokens:  # a truncated hypothesis may end inside a word
+            tokens[-1] = tokens[-1].removesuffix(CONTINUES) or CONTINUES
+        of_run = order, len(ids), signature, "autoregressive", direction
+        trajectories.append(Trajectory(sentence.text, text, tokens, steps, [], *of_run))
+    return trajectories

@@ -33,7 +33,7 @@ class SplitSet:
 
     @property
     def sentences(self) -> Sequence[Sentence]:
-        """The examples, which are sentences if the task is translation."""
+        """The examples, which are sentences because the task is translation."""
         return cast(Sequence[Sentence], self.test_set.examples)
 
     @cached_property
@@ -70,9 +70,7 @@ class DataFolders:
         if not held:
             raise InputError(f"has no prepared store for {direction}: 'anyorder prepare' makes one", "data")
         fitting = (store for store in held if store.vocabulary.fingerprint == model.vocabulary.fingerprint)
-        store = next(fitting, held[0])
-        _check_vocabulary(store, model)
-        return store
+        return _with_vocabulary(next(fitting, held[0]), model)
 
     def split_set(self, decoder: Decoder, split: str, count: int | None = None) -> SplitSet:
         """A split in the decoder's direction, or its first sentences.
@@ -92,9 +90,8 @@ class DataFolders:
             raise InputError(f"has no {split} set for {direction} ({split}.{source} and {split}.{target})", "data")
         if isinstance(found, tuple):
             store, name = found
-            _check_vocabulary(store, decoder.model)
-            rows = range(len(store.split(name)))[:count]
-            return stored_test_set(decoder, store.split(name), rows)
+            pairs = _with_vocabulary(store, decoder.model).split(name)
+            return stored_test_set(decoder, pairs, range(len(pairs))[:count])
         lines = list(islice(read_parallel(found, "replace"), count))
         if not lines:
             raise InputError(f"{found[0]}: is empty")
@@ -107,19 +104,20 @@ class DataFolders:
         names = (f"{split}-{source}{target}", split)
         for name, text in product(names, self._text):
             for folder in (text / f"{source}-{target}", text / f"{target}-{source}", text):
-                files = [_find_file(folder, f"{name}.{language}") for language in (source, target)]
-                if files[0] and files[1]:
-                    return [files[0], files[1]]
+                files = [file for code in (source, target) if (file := _find_file(folder, f"{name}.{code}"))]
+                if len(files) == 2:
+                    return files
         for name, store in product(names, self.stores):
             if {source, target} <= set(store.languages) and name in store:
                 return store, name
         return None
 
 
-def _check_vocabulary(store: Store, model: TranslationModel) -> None:
-    """Raise an `InputError` unless a store was prepared with a model's vocabulary."""
+def _with_vocabulary(store: Store, model: TranslationModel) -> Store:
+    """The store, which must have been prepared with the model's vocabulary."""
     if store.vocabulary.fingerprint != model.vocabulary.fingerprint:
         raise InputError(f"{store.path}: was not prepared with the vocabulary of {model.name or 'the model'}")
+    return store
 
 
 def _find_file(folder: Path, name: str) -> Path | None:

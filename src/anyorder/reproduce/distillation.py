@@ -96,7 +96,7 @@ def distill(
         if done < len(split):
             parts.append(_take(split, np.sort(drawn[done:])))
         record = {"baseline": sha256(baseline / WEIGHTS), "beam": beam, "seed": seed, "pairs": done, "kept": kept}
-        _write(folder, store, _without_empty_corpora(join(parts)), record)
+        _write(folder, store, join(parts), record)
     return Distilled(done, kept)
 
 
@@ -137,23 +137,17 @@ def _take(split: Split, rows: np.ndarray) -> Split:
     return replace(split, sides=sides, corpus=split.corpus[rows])
 
 
-def _without_empty_corpora(split: Split) -> Split:
-    assert split.corpus is not None
-    numbers, corpus = np.unique(split.corpus, return_inverse=True)
-    corpora = tuple(split.corpora[i] for i in numbers)
-    only_into = {name: language for name, language in split.only_into.items() if name in corpora}
-    return replace(split, corpora=corpora, corpus=corpus, only_into=only_into)
-
-
 def _write(folder: Path, store: Store, split: Split, record: dict[str, object]) -> None:
-    """The store with another training split, and nothing else that lies in its folder."""
-    assert split.corpus is not None
+    """The store with another training split, without its empty corpora, and nothing else that lies in its folder."""
+    numbers, corpus = np.unique(np.asarray(split.corpus), return_inverse=True)
+    corpora = [split.corpora[i] for i in numbers]
+    only_into = {name: language for name, language in split.only_into.items() if name in corpora}
     others = [file for name in store.split_names if name != SPLIT for file in store.files(name)]
     for name in (VOCABULARY, *others):
         shutil.copyfile(store.path / name, folder / name)
     for language, side in split.sides.items():
         write_side(folder, SPLIT, language, [side.ids], side.lengths)
-    write_corpus(folder, SPLIT, split.corpus)
-    changed = {"corpora": split.corpora, "pairs": len(split), "only_into": dict(split.only_into)}
+    write_corpus(folder, SPLIT, corpus)
+    changed = {"corpora": corpora, "pairs": len(split), "only_into": only_into}
     splits = store.manifest["splits"] | {SPLIT: store.manifest["splits"][SPLIT] | changed}
     write_json(folder / MANIFEST, store.manifest | {"splits": splits, "distilled": record})

@@ -8,7 +8,7 @@
 Each step is saved and never repeated. Nothing is downloaded unless a step needs it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import import_module
@@ -21,14 +21,11 @@ from anyorder import progress
 from anyorder.data.corpus import Corpus, read_lines
 from anyorder.data.prepare import FilterConfig, prepare
 from anyorder.data.store import MANIFEST
-from anyorder.device import resolve_device
-from anyorder.errors import InputError, unknown
+from anyorder.errors import InputError
 from anyorder.files import atomic_folder
 from anyorder.models.native.storage import build
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.reproduce.jobs import RunJob
-from anyorder.reproduce.plan import Request
-from anyorder.reproduce.tables import find_table
 from anyorder.training.config import TextTrainConfig
 from anyorder.training.train import train_model
 from anyorder.training.translation_objective import MaskingConfig
@@ -54,96 +51,66 @@ MASKED_TRANSLATION = TextTrainConfig(
 )  # fmt: skip
 
 
-def with_paper(requests: Sequence[Request]) -> tuple[list[RunJob], list[Request]]:
-    """The jobs that prepare data and models at the paper's scale, and the requests with these; at another, no jobs."""
-    first = requests[0]
-    if first.scale != "paper":
-        return [], [*requests]
-    for name in (*first.datasets, *first.xlm):
-        if name not in SOURCES:
-            raise unknown("pair of languages", name, SOURCES)
-    known = {direction: name for name in SOURCES for direction in (name, "-".join(reversed(name.split("-"))))}
-    directions = [one for request in requests for one in request.directions or find_table(request.table).directions]
-    for direction in directions:
-        if direction not in known:
-            raise unknown("direction", direction, known)
-    pairs = [WmtPair(name, first) for name in dict.fromkeys(known[direction] for direction in directions)]
-    models, data = [str(pair.model) for pair in pairs], [place for pair in pairs for place in (pair.text, pair.store)]
-    full = [replace(one, models=[*one.models, *models], data=[*one.data, *data]) for one in requests]
-    return [pair.job() for pair in pairs], full
+def wmt_job(name: str, folder: Path, dataset: str, xlm: str, steps: int | None, device: torch.device) -> RunJob:
+    """Prepare the data of one language pair, as the hub spells it, such as `de-en`, and train the model on it."""
+    place: Any = device.type
+    run = replace(MASKED_TRANSLATION, steps=steps or MASKED_TRANSLATION.steps, device=place)
+    out, text, store = folder / "run", folder / "text", folder / "store"
 
-
-class WmtPair:
-    """Text, store and masked translation model of one language pair, as the hub spells it, such as `de-en`."""
-
-    def __init__(self, name: str, request: Request):
-        self.name, self.folder = name, request.out / "paper" / name
-        self.text, self.store, self.run = (self.folder / part for part in ("text", "store", "run"))
-        self.model = self.run / "model"
-        self.dataset = request.datasets.get(name, SOURCES[name][0])
-        self.xlm = request.xlm.get(name, SOURCES[name][1])
-        self.steps = request.train_steps or MASKED_TRANSLATION.steps
-        self.device = resolve_device(request.device)
-
-    def job(self) -> RunJob:
-        """Prepare the data, and train the model."""
-        title = f"prepare {self.dataset} and train {self.name} from {self.xlm}, {self.steps:,} steps"
-        return RunJob("train", title, self.run, self.model, {}, self.device, self._train)
-
-    def _train(self) -> bool:
-        xlm, init = TranslationModel.from_pretrained(self.xlm), self.xlm
-        languages = tuple(language for language in xlm.config.languages if language in self.name.split("-"))
+    def train() -> bool:
+        model, init = TranslationModel.from_pretrained(xlm), xlm
+        languages = tuple(language for language in model.config.languages if language in name.split("-"))
         if len(languages) < 2:
-            raise InputError(f"{self.xlm}: does not know both languages of {self.name}")
-        if not self.text.exists():
-            self._write_text(languages)
-        if not (self.store / MANIFEST).exists():
-            self._prepare(xlm, languages)
-        if xlm.config.languages != languages:
-            init = str(self.folder / "init")
+            raise InputError(f"{xlm}: does not know both languages of {name}")
+        if not text.exists():
+            _write_text(text, dataset, name, languages)
+        if not (store / MANIFEST).exists():
+            _prepare(store, text, dataset.rpartition("/")[2], model, languages)
+        if model.config.languages != languages:
+            init = str(folder / "init")
             if not Path(init).exists():
-                keep_languages(xlm, languages).save_pretrained(init)
-        device: Any = self.device.type
-        run = replace(MASKED_TRANSLATION, steps=self.steps, device=device)
+                keep_languages(model, languages).save_pretrained(init)
         masking = MaskingConfig(label_smoothing=0.0)
-        return train_model(self.store, self.run, masking=masking, run=run, init=init, resume=True).finished
+        return train_model(store, out, masking=masking, run=run, init=init, resume=True).finished
 
-    def _write_text(self, languages: Sequence[str]) -> None:
-        splits = load_splits(self.dataset, self.name)
-        with atomic_folder(self.text) as partial:
-            for ours, theirs in SPLITS.items():
-                if theirs not in splits and ours == "test":
-                    continue
-                if theirs not in splits:
-                    raise InputError(f"{self.dataset}: has no split '{theirs}'")
-                with progress.bar(f"{self.dataset} {theirs}", unit="pairs") as bar, ExitStack() as files:
-                    paths = [partial / f"{ours}.{language}" for language in languages]
-                    streams = [files.enter_context(path.open("w", encoding="utf-8")) for path in paths]
-                    for row in splits[theirs]:
-                        for stream, line in zip(streams, self._pair(row, languages), strict=True):
-                            stream.write(" ".join(line.split()) + "\n")
-                        bar.advance()
+    title = f"prepare {dataset} and train {name} from {xlm}, {run.steps:,} steps"
+    return RunJob("train", title, out, out / "model", {}, device, train)
 
-    def _pair(self, row: Mapping[str, Any], languages: Sequence[str]) -> list[str]:
-        texts = row.get("translation")
-        if not isinstance(texts, Mapping) or any(not isinstance(texts.get(language), str) for language in languages):
-            raise InputError(f"{self.dataset}: expected rows with a translation into {' and '.join(languages)}")
-        return [texts[language] for language in languages]
 
-    def _prepare(self, xlm: TranslationModel, languages: tuple[str, ...]) -> None:
-        name = self.dataset.rpartition("/")[2]
-        splits = {
-            split: [Corpus(name, tuple(self.text / f"{split}.{language}" for language in languages))]
-            for split in SPLITS
-            if (self.text / f"{split}.{languages[0]}").exists()
-        }
-        lines = sum(1 for _ in read_lines(self.text / f"train.{languages[0]}"))
-        hold_out = {"selection": {name: SELECTION}} if lines > 10 * SELECTION else {}
-        filters = FilterConfig(max_length=min(MAX_LENGTH, xlm.max_length))
-        prepare(
-            languages, splits, self.store, vocabulary=xlm.vocabulary, text=xlm.config.text, filters=filters,
-            hold_out=hold_out,
-        )  # fmt: skip
+def _write_text(text: Path, dataset: str, name: str, languages: tuple[str, ...]) -> None:
+    splits = load_splits(dataset, name)
+    with atomic_folder(text) as partial:
+        for ours, theirs in SPLITS.items():
+            if theirs not in splits and ours == "test":
+                continue
+            if theirs not in splits:
+                raise InputError(f"{dataset}: has no split '{theirs}'")
+            with progress.bar(f"{dataset} {theirs}", unit="pairs") as bar, ExitStack() as files:
+                paths = [partial / f"{ours}.{language}" for language in languages]
+                streams = [files.enter_context(path.open("w", encoding="utf-8")) for path in paths]
+                for row in splits[theirs]:
+                    texts = row.get("translation")
+                    known = texts if isinstance(texts, Mapping) else {}
+                    lines: list[Any] = [known.get(language) for language in languages]
+                    if not all(isinstance(line, str) for line in lines):
+                        wanted = " and ".join(languages)
+                        raise InputError(f"{dataset}: expected rows with a translation into {wanted}")
+                    for stream, line in zip(streams, lines, strict=True):
+                        stream.write(" ".join(line.split()) + "\n")
+                    bar.advance()
+
+
+def _prepare(store: Path, text: Path, corpus: str, xlm: TranslationModel, languages: tuple[str, ...]) -> None:
+    splits = {
+        split: [Corpus(corpus, tuple(text / f"{split}.{language}" for language in languages))]
+        for split in SPLITS
+        if (text / f"{split}.{languages[0]}").exists()
+    }
+    lines = sum(1 for _ in read_lines(text / f"train.{languages[0]}"))
+    hold_out = {"selection": {corpus: SELECTION}} if lines > 10 * SELECTION else {}
+    filters = FilterConfig(max_length=min(MAX_LENGTH, xlm.max_length))
+    rules, vocabulary = xlm.config.text, xlm.vocabulary
+    prepare(languages, splits, store, vocabulary=vocabulary, text=rules, filters=filters, hold_out=hold_out)
 
 
 def keep_languages(model: TranslationModel, languages: tuple[str, ...]) -> TranslationModel:

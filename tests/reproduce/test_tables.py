@@ -3,8 +3,7 @@
 import pytest
 
 from anyorder.errors import InputError
-from anyorder.reproduce.paper import BLEU, SHARES
-from anyorder.reproduce.tables import BASELINE, TABLES, Part, find_table
+from anyorder.reproduce.tables import BASELINE, BLEU, SHARES, TABLES, Part, find_table
 
 
 @pytest.mark.parametrize("name", TABLES)
