@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.app.servers import MASKED, PUZZLES, save_masked_model, save_small_model, serving
 from tests.conftest import toy_pairs
 
-from anyorder.app.limits import MAX_CHARACTERS
+from anyorder.app.schemas import MAX_CHARACTERS
 from anyorder.app.server import create_app
 from anyorder.data.vocabulary import Vocabulary
 

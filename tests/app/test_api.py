@@ -19,7 +19,6 @@ from fastapi.testclient import TestClient
 from starlette.exceptions import HTTPException
 
 from anyorder.app.batching import BatchQueue, QueuedCall
-from anyorder.app.limits import Limits
 from anyorder.app.schemas import DecodeQuery
 from anyorder.app.served_model import ServedModel
 from anyorder.app.server import create_app
@@ -172,7 +171,7 @@ def test_the_cost_of_a_call_is_what_is_decoded(decoder: Decoder) -> None:
     query = {"model": "small", "task": "de-en", "text": TEXT, "orders": ["margin"]}
     subwords = len(decoder.with_task("de-en").canvas(TEXT, 9).source)
     for length, cost in ((9, 9), ("predicted", subwords + 2), ("candidates:4", 4 * (subwords + 2))):
-        [call] = served.decode_calls(DecodeQuery(**query, length=length), batch_tokens=100)
+        [call], _ = served.decode(DecodeQuery(**query, length=length))
         assert call.cost == cost
 
 
@@ -447,7 +446,7 @@ def test_the_page_is_in_no_frame_and_runs_only_its_own_script(client: TestClient
 
 
 def test_an_internal_error_is_one_line_too(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anyorder.app.served_model.ServedModel.decode_calls", lambda *_: 1 / 0)
+    monkeypatch.setattr("anyorder.app.served_model.ServedModel.decode", lambda *_: 1 / 0)
     response = translate(client)
     check_error(response, 500, "internal server error")
     assert "ZeroDivision" not in response.text
@@ -457,7 +456,7 @@ def test_an_internal_error_is_one_line_too(client: TestClient, monkeypatch: pyte
 def test_a_full_queue(folder: Path) -> None:
     """One request runs, one waits, and a third is refused with the time after which to retry."""
     started, release = threading.Event(), threading.Event()
-    app = create_app([str(folder)], device="cpu", limits=Limits(queue=2))
+    app = create_app([str(folder)], device="cpu", queue_size=2)
     with TestClient(app, base_url="http://localhost") as client, pytest.MonkeyPatch.context() as patch:
         decode = Decoder.decode
 
@@ -492,7 +491,8 @@ def test_a_full_queue(folder: Path) -> None:
 
 def test_a_timeout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Decoder, "decode", lambda *_, **options: time.sleep(0.5))
-    app = create_app([str(folder)], device="cpu", limits=Limits(result_timeout=0.05))
+    monkeypatch.setattr("anyorder.app.batching.RESULT_TIMEOUT", 0.05)
+    app = create_app([str(folder)], device="cpu")
     with TestClient(app, base_url="http://localhost") as client:
         response = translate(client)
         check_error(response, 503, "no result within 0.05 seconds")
@@ -503,7 +503,8 @@ async def _gather(queue: BatchQueue, calls: list[QueuedCall[int, int]]) -> list[
     return await asyncio.gather(*(queue.run([call]) for call in calls), return_exceptions=True)
 
 
-def test_calls_with_the_same_key_run_in_one_batch() -> None:
+def test_calls_with_the_same_key_run_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anyorder.app.batching.BATCH_TOKENS", 40)
     groups: list[list[int]] = []
     first = threading.Event()
 
@@ -515,7 +516,7 @@ def test_calls_with_the_same_key_run_in_one_batch() -> None:
             raise HTTPException(500, "unlucky")
         return [-item for item in items]
 
-    queue = BatchQueue(Limits(batch_tokens=40))
+    queue = BatchQueue()
     calls = [QueuedCall(run, 0)]
     calls += [QueuedCall(run, i, batch_key="odd" if i % 2 else "even", cost=10) for i in range(1, 12)]
     calls += [QueuedCall(run, 13), QueuedCall(run, 14), QueuedCall(run, 15)]
@@ -540,7 +541,7 @@ def test_cancelled_calls_are_dropped_from_the_queue() -> None:
         done.extend(items)
         return list(items)
 
-    queue = BatchQueue(Limits())
+    queue = BatchQueue()
 
     async def cancel_most() -> None:
         stays = asyncio.ensure_future(queue.run([QueuedCall(run, 0)]))

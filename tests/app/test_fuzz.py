@@ -25,7 +25,7 @@ def test_cases_follow_from_seed_and_number() -> None:
 def test_the_campaign_sees_an_internal_error(
     folder: Path, masked_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anyorder.app.served_model.ServedModel.decode_calls", lambda *_: 1 / 0)
+    monkeypatch.setattr("anyorder.app.served_model.ServedModel.decode", lambda *_: 1 / 0)
     _, failures = campaign([folder, masked_folder], seed=0, numbers=range(20))
     assert failures
     assert all(line.startswith("python campaigns/fuzz_explorer.py --seed 0 --only ") for line in failures)

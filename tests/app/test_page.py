@@ -517,7 +517,7 @@ def test_it_fits_a_phone_and_everything_has_an_accessible_name(tab: Any) -> None
 
 def test_a_link_with_a_token(chromium: Any, folder: Path) -> None:
     """The page works after the token has left the address, also after a reload, and no copied link holds it."""
-    token = AccessToken.generate()
+    token = AccessToken()
     with serving(create_app([str(folder)], device="cpu", token=token)) as port:
         origin = f"http://127.0.0.1:{port}"
         with open_tab(chromium, origin) as tab:

@@ -20,7 +20,6 @@ import pytest
 pytest.importorskip("fastapi", reason="the explorer needs the extra 'app'")
 pytest.importorskip("uvicorn", reason="the explorer needs the extra 'app'")
 
-from anyorder.app.limits import Limits
 from anyorder.app.server import SPARE_CONNECTIONS, create_app, make_server
 from anyorder.cli import main
 from anyorder.decoder import Decoder, load
@@ -139,10 +138,11 @@ def test_a_request_without_a_host_is_refused(server: Server) -> None:
     assert b"(Host header)" in response
 
 
-@pytest.fixture(scope="module")
-def impatient(folder: Path) -> Iterator[int]:
+@pytest.fixture
+def impatient(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The port of a server that waits only a moment for a body."""
-    with serving(create_app([str(folder)], device="cpu", limits=Limits(body_timeout=0.2))) as port:
+    monkeypatch.setattr("anyorder.app.security.BODY_TIMEOUT", 0.2)
+    with serving(create_app([str(folder)], device="cpu")) as port:
         yield port
 
 
@@ -161,7 +161,7 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 
 def test_uvicorn_s_limits(folder: Path, impatient: int) -> None:
-    config = make_server(create_app([str(folder)], device="cpu"), Limits(queue=40)).config
+    config = make_server(create_app([str(folder)], device="cpu"), queue_size=40).config
     assert config.limit_concurrency == 40 + SPARE_CONNECTIONS  # the queue refuses first
     for head in (b"\x16\x03\x01 nonsense\r\n\r\n", b"GET /" + b"a" * 20_000):
         with socket.create_connection(("127.0.0.1", impatient), timeout=10) as connection:

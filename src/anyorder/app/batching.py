@@ -14,10 +14,15 @@ from typing import Any, Generic, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from anyorder.app.limits import Limits
+from anyorder.app import QUEUE
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+RESULT_TIMEOUT = 120.0
+"""Seconds until a request is given up."""
+BATCH_TOKENS = 512
+"""Target subwords to decode per batch; this bounds the memory."""
 
 
 @dataclass(eq=False)
@@ -27,19 +32,18 @@ class QueuedCall(Generic[Item, Result]):
     run: Callable[[Sequence[Item]], Iterable[Result]]
     """Processes a batch of items."""
     item: Item
-    batch_key: Hashable = None
-    """Calls with the same key may run in one batch; one with None runs alone."""
+    batch_key: Hashable = field(default_factory=object)
+    """Calls with the same key may run in one batch; one without runs alone."""
     cost: int = 0
-    """Target subwords; the costs of a batch add up to at most `Limits.batch_tokens`."""
+    """Target subwords; the costs of a batch add up to at most `BATCH_TOKENS`."""
     result: Future[Result] = field(default_factory=Future, init=False)
 
 
 class BatchQueue:
     """A bounded queue with one worker thread; torch spreads the work of each batch over the cores."""
 
-    def __init__(self, limits: Limits):
-        self._limits = limits
-        self._admitted = 0
+    def __init__(self, size: int = QUEUE):
+        self._size, self._admitted = size, 0
         self._waiting: deque[QueuedCall[Any, Any]] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -49,7 +53,7 @@ class BatchQueue:
     @contextmanager
     def admit(self) -> Iterator[None]:
         """Hold one place in the queue for a request, however many calls it makes. Only for the event loop's thread."""
-        if self._admitted >= self._limits.queue:
+        if self._admitted >= self._size:
             raise _overloaded(f"{self._admitted} requests are already waiting: try again soon", retry_after=2)
         self._admitted += 1
         try:
@@ -65,10 +69,10 @@ class BatchQueue:
             self._waiting.extend(calls)
             self._changed.notify()
         try:
-            async with asyncio.timeout(self._limits.result_timeout):
+            async with asyncio.timeout(RESULT_TIMEOUT):
                 return await asyncio.gather(*(asyncio.wrap_future(call.result) for call in calls))
         except TimeoutError:
-            message = f"no result within {self._limits.result_timeout:g} seconds: try again, or a shorter sentence"
+            message = f"no result within {RESULT_TIMEOUT:g} seconds: try again, or a shorter sentence"
             raise _overloaded(message, retry_after=10) from None
         finally:
             for call in calls:
@@ -107,10 +111,8 @@ class BatchQueue:
         """The first waiting call and the later ones with its key, up to the token limit."""
         first = self._waiting.popleft()
         batch, cost = [first], first.cost
-        if first.batch_key is None:
-            return batch
         for call in list(self._waiting):
-            if call.batch_key == first.batch_key and cost + call.cost <= self._limits.batch_tokens:
+            if call.batch_key == first.batch_key and cost + call.cost <= BATCH_TOKENS:
                 batch.append(call)
                 cost += call.cost
                 self._waiting.remove(call)

@@ -4,13 +4,15 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StringConstraints
 
-from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS
 from anyorder.decoding.config import AUTO
+
+MAX_CHARACTERS = 400
+"""Maximum characters of a text, and of a reference."""
+MAX_ORDERS = 6
+"""Maximum orders in one request."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 Orders = Annotated[list[Name], Field(min_length=1, max_length=MAX_ORDERS)]
-
-
 Kind = Literal["translation", "infill", "puzzle"]
 
 
@@ -171,18 +173,22 @@ class Puzzle(BaseModel):
 
 class Candidate(BaseModel):
     token: str
-    p: float = Field(description="The model's probability of this token at this position.")
+    p: float = Field(
+        validation_alias="probability", description="The model's probability of this token at this position."
+    )
 
 
 class NextPosition(BaseModel):
     position: int | None = Field(
-        description="The position that the order would fill now; null without an order, or when nothing is masked."
+        validation_alias="next",
+        description="The position that the order would fill now; null without an order, or when nothing is masked.",
     )
     scores: list[float | None] = Field(
         description="Softmax of the order's scores over the masked positions; null where filled, or without an order."
     )
     policy: bool = Field(
-        description="True for a learned order: scores are its probabilities. False: they only rank the positions."
+        validation_alias="is_policy",
+        description="True for a learned order: scores are its probabilities. False: they only rank the positions.",
     )
 
 

@@ -12,28 +12,32 @@ import logging
 import re
 import secrets
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from anyorder.app.limits import Limits
 from anyorder.errors import InputError
 
+BODY_BYTES = 16 * 1024
+"""Maximum size of a request's body."""
+DRAINED_BYTES = 1024 * 1024
+"""How much of a body that is too large is still read, so that the client receives the error before the connection
+closes."""
+BODY_TIMEOUT = 10.0
+"""Seconds within which a body must arrive."""
 MAX_MESSAGE = 500
 """Maximum characters of an error message; it may repeat what the client sent."""
-SECURITY_HEADERS = {
+DEFAULT_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-}
-DEFAULT_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
     "Cache-Control": "no-store",
@@ -49,23 +53,19 @@ class RequestGuard:
     foreign name that resolves to this machine (DNS rebinding) is not among the server's names.
     """
 
-    def __init__(self, app: ASGIApp, host: str, limits: Limits, token: "AccessToken | None" = None):
+    def __init__(self, app: ASGIApp, host: str, token: "AccessToken | None" = None):
         """host: The address that the server is bound to."""
-        self._app, self._names, self._limits, self._token = app, server_names(host), limits, token
+        self._app, self._names, self._token = app, server_names(host), token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
-        response_started = False
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal response_started
             if message["type"] == "http.response.start":
-                response_started = True
                 headers = MutableHeaders(scope=message)
-                headers.update(SECURITY_HEADERS)
                 for name, value in DEFAULT_HEADERS.items():
                     headers.setdefault(name, value)
                 if self._token and self._token.is_in_address(request):
@@ -78,15 +78,14 @@ class RequestGuard:
             content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if request.method == "POST" and content_type != "application/json":
                 raise HTTPException(415, "expected a body of Content-Type application/json")
-            await self._app(scope, _replay(body, receive), send_with_headers)
-        except HTTPException as refused:
-            response = error_response(refused.status_code, refused.detail, refused.headers)
-            await response(scope, receive, send_with_headers)
-        except Exception:
-            logging.getLogger("uvicorn.error").exception("%s %s", scope["method"], scope["path"])
-            if response_started:
-                raise
-            response = error_response(500, "internal server error; the server's log has the details")
+            unread = [{"type": "http.request", "body": body, "more_body": False}]
+
+            async def receive_again() -> Message:
+                return unread.pop() if unread else await receive()
+
+            await self._app(scope, receive_again, send_with_headers)
+        except Exception as error:
+            response = await error_response(request, error)
             await response(scope, receive, send_with_headers)
 
     def _check_head(self, request: Request) -> None:
@@ -99,43 +98,47 @@ class RequestGuard:
 
     async def _read_body(self, request: Request) -> bytes:
         """The whole body, which the limit keeps small."""
-        limits, close = self._limits, {"Connection": "close"}  # the rest of a refused body is not read
+        close = {"Connection": "close"}  # the rest of a refused body is not read
+        too_large = HTTPException(413, f"the request is too large: its body may have {BODY_BYTES} bytes", close)
         announced = request.headers.get("content-length", "")
-        size = int(announced[:18]) if announced.isdecimal() else 0
-        body = bytearray()
-        if size <= limits.drained_bytes:
-            size = 0
-            try:
-                async with asyncio.timeout(limits.body_timeout):
-                    async for part in request.stream():
-                        size += len(part)
-                        if size <= limits.body_bytes:
-                            body += part
-                        elif size > limits.drained_bytes:
-                            break
-            except ClientDisconnect:
-                raise HTTPException(400, "the body ended early") from None
-            except TimeoutError:
-                message = f"the body did not arrive within {limits.body_timeout:g} seconds"
-                raise HTTPException(408, message, close) from None
-        if size > limits.body_bytes:
-            message = f"the request is too large: its body may have {limits.body_bytes} bytes"
-            raise HTTPException(413, message, close)
+        if announced.isdecimal() and int(announced[:18]) > DRAINED_BYTES:
+            raise too_large
+        body, size = bytearray(), 0
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT):
+                async for part in request.stream():
+                    size += len(part)
+                    if size <= BODY_BYTES:
+                        body += part
+                    elif size > DRAINED_BYTES:
+                        break
+        except ClientDisconnect:
+            raise HTTPException(400, "the body ended early") from None
+        except TimeoutError:
+            raise HTTPException(408, f"the body did not arrive within {BODY_TIMEOUT:g} seconds", close) from None
+        if size > BODY_BYTES:
+            raise too_large
         return bytes(body)
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that delivers the body in one message and then passes on what the client sends."""
-    delivered = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-    async def next_message() -> Message:
-        return next(delivered, None) or await receive()
-
-    return next_message
-
-
-def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """The error as one line of JSON."""
+async def error_response(request: Request, error: Exception) -> JSONResponse:
+    """The error as one line of JSON. One that the request should not be able to cause goes to the log."""
+    status, headers = 422, None
+    if isinstance(error, HTTPException):
+        status, message, headers = error.status_code, str(error.detail), error.headers
+    elif isinstance(error, InputError):
+        message = str(error)
+    elif isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            status = 400
+            message = f"the body is not JSON: {first['ctx']['error']} (character {first['loc'][-1]})"
+        else:
+            field = ".".join(str(part) for part in first["loc"] if part != "body")
+            message = f"{field or 'the body'}: {first['msg']}"
+    else:
+        logging.getLogger("uvicorn.error").error("%s %s", request.method, request.scope["path"], exc_info=error)
+        status, message = 500, "internal server error; the server's log has the details"
     line = " ".join(message.encode("utf-8", "replace").decode().split())
     line = line if len(line) <= MAX_MESSAGE else f"{line[:MAX_MESSAGE]} ..."
     return JSONResponse({"error": line}, status, headers)
@@ -185,18 +188,14 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~-]{16,200}")
 class AccessToken:
     """A secret that every request must carry: in its address (`?token=`), as a bearer token, or in a cookie.
 
-    Only TLS keeps it secret in transit.
+    By default a new one. Only TLS keeps it secret in transit.
     """
 
-    text: str = field(repr=False)
+    text: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
 
     def __post_init__(self) -> None:
         if not _TOKEN.fullmatch(self.text):
             raise InputError("must have 16 to 200 letters, digits or . _ ~ - (nothing else)", "token")
-
-    @classmethod
-    def generate(cls) -> "AccessToken":
-        return cls(secrets.token_urlsafe(24))
 
     @property
     def cookie_name(self) -> str:

@@ -7,18 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from anyorder.app.batching import QueuedCall
-from anyorder.app.limits import MAX_PASSES
-from anyorder.app.schemas import DecodeQuery, Kind, StepQuery, Verdict
+from anyorder.app import schemas
+from anyorder.app.batching import BATCH_TOKENS, QueuedCall, Result
 from anyorder.decoder import Decoder, load
 from anyorder.decoding.config import AUTO, DecodingConfig
 from anyorder.decoding.lengths import DEFAULT_LENGTH
 from anyorder.decoding.revision import make_revision
-from anyorder.decoding.schedules import make_schedule
+from anyorder.decoding.schedules import SCHEDULES, make_schedule
 from anyorder.decoding.stepper import Fill, StepCache, StepState, check_fills, step
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError, unknown
@@ -28,10 +27,17 @@ from anyorder.models.hf.pretrained import PREFIX
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import ORDERS, Order, make_order
 from anyorder.orders.storage import DEFAULT, order_names
+from anyorder.registry import summary
 from anyorder.tasks import PuzzleTask, Task
-from anyorder.tasks.puzzles import EMPTY
+from anyorder.tasks.puzzles import EMPTY, Examples
+
+Answer = TypeVar("Answer")
+Work = tuple[list[QueuedCall[Any, Result]], Callable[[list[Result]], Answer]]
+"""What a request asks for: calls for the queue, and the function that makes the response of their results."""
 
 LEARNED = "learned"
+MAX_PASSES = 11
+"""How often a revision may write every position."""
 
 
 def load_models(sources: Sequence[str], device: str = "auto") -> dict[str, "ServedModel"]:
@@ -43,8 +49,6 @@ def load_models(sources: Sequence[str], device: str = "auto") -> dict[str, "Serv
         if name in models:
             raise InputError(f"two models are called '{name}': rename the folder of one")
         models[name] = ServedModel(name, load(source, device=device))
-    if not models:
-        raise InputError("no model is given")
     return models
 
 
@@ -61,7 +65,7 @@ class ServedModel:
         self.orders = _bind_orders(self.decoders)
         """By task and name, the model's learned orders first."""
         self.puzzle = decoder.task if not translates and isinstance(decoder.task, PuzzleTask) else None
-        self.kind: Kind = "translation" if translates else "puzzle" if self.puzzle else "infill"
+        self.kind: schemas.Kind = "translation" if translates else "puzzle" if self.puzzle else "infill"
         """What the page calls a text and a reference."""
         self.lengths: list[str] = []
         """Rules that find a target's length, the default first; empty if the text determines it."""
@@ -130,7 +134,37 @@ class ServedModel:
             raise InputError(f"{requested}: expected a number from 1 to {self.model.max_length}", "length")
         return f"fixed:{requested}"
 
-    def decode_calls(self, query: DecodeQuery, batch_tokens: int) -> list[QueuedCall[Any, Trajectory]]:
+    def info(self) -> schemas.ModelInfo:
+        """What the model is, and what to offer."""
+        puzzle, grid = self.puzzle, None
+        if puzzle is not None:
+            grid = schemas.Grid(columns=puzzle.columns, rows=puzzle.rows, box=puzzle.box, symbols=list(puzzle.symbols))
+        return schemas.ModelInfo(
+            name=self.name,
+            kind=self.kind,
+            orders={task: list(orders) for task, orders in self.orders.items()},
+            lengths=self.lengths,
+            schedules=_schedule_choices(self.kind, self.usual_schedule()),
+            revisions=[
+                schemas.RevisionChoice(name=name, label=label, usual_schedule=self.usual_schedule(name))
+                for name, label in REVISION_LABELS.items()
+            ],
+            longest=self.model.max_length,
+            grid=grid,
+        )
+
+    def check(self, query: schemas.CheckQuery) -> schemas.CheckResponse:
+        """What a schedule and a revision do; an `InputError` if the model cannot be decoded with them."""
+        revision = None if query.revision is None else self.revision(query.revision)
+        usual = self.usual_schedule(revision or "none")
+        schedule = None if query.schedule is None else self.schedule(query.schedule)
+        return schemas.CheckResponse(
+            schedule=schedule and _describe_schedule(usual if schedule == AUTO else schedule),
+            revision=revision and summary(make_revision(revision)),
+            usual_schedule=revision and usual,
+        )
+
+    def decode(self, query: schemas.DecodeQuery) -> Work[Trajectory, schemas.DecodeResponse]:
         """A text decoded in several orders.
 
         Texts with the same task and settings are decoded in one batch; none depends on the others.
@@ -140,12 +174,12 @@ class ServedModel:
             schedule=self.schedule(query.schedule),
             revision=self.revision(query.revision),
             length=self.length(query.length),
-            batch_tokens=batch_tokens,
+            batch_tokens=BATCH_TOKENS,
         )
         number = query.length if isinstance(query.length, int) else None
         # Only checks the text; the length rule of a translation runs on the model, so not here.
         canvas = decoder.canvas(query.text, number or (1 if self.kind == "translation" else None))
-        _read_solution(decoder.task, query.reference)  # only checks it
+        judge = _judge(decoder.task, query)
         [example] = decoder.task.examples(self.model, [query.text])
         calls = []
         for name in query.orders:
@@ -157,58 +191,82 @@ class ServedModel:
             # The key holds what the task adds to the config, too, such as the blocks of a block-causal model.
             key = self.name, decoder.task.name, str(bound.signature)
             calls.append(QueuedCall(partial(decoder.decode, config=own), example, key, cost))
-        return calls
 
-    def step_call(self, query: StepQuery) -> QueuedCall[Callable[[], StepState], StepState]:
+        def respond(runs: Sequence[Trajectory]) -> schemas.DecodeResponse:
+            responses = []
+            for run in runs:
+                tokens = dict(zip(run.positions, run.tokens, strict=True))
+                filled = [tokens.get(i, given) for i, given in enumerate(run.canvas or [None] * run.length)]
+                response = schemas.Run.model_validate(run, from_attributes=True)
+                responses.append(response.model_copy(update=vars(judge(run.text, filled))))
+            return schemas.DecodeResponse(runs=responses)
+
+        return calls, respond
+
+    def fill_by_hand(self, query: schemas.StepQuery) -> Work[StepState, schemas.StepResponse]:
         """The state after some positions were filled by hand."""
         decoder = self.decoder(query.task)
         self.length(query.length)
         canvas: Canvas = decoder.canvas(query.text, query.length)
-        _read_solution(decoder.task, query.reference)  # only checks it
+        judge = _judge(decoder.task, query)
         fills = [Fill(fill.position, fill.token) for fill in query.filled]
         check_fills(self.model, canvas, fills)
         order = None if query.order is None else self.order(query.order, decoder.task)
-        return single_call(partial(step, self.model, canvas, fills, order, query.top_k, self.step_cache))
+        run = partial(step, self.model, canvas, order=order, top_k=query.top_k, cache=self.step_cache)
 
-    def new_puzzle(self, seed: int) -> tuple[str, str]:
+        def respond(states: Sequence[StepState]) -> schemas.StepResponse:
+            [state] = states
+            text, verdict = None, schemas.Verdict()
+            if None not in state.tokens:
+                text = self.model.to_text(state.ids, decoder.task.mode)
+                verdict = judge(text, state.tokens)
+            logprobs = [None if logprob is None else round(logprob, 6) for logprob in state.logprobs]
+            fields = {**vars(state), **vars(verdict), "logprobs": logprobs, "text": text, "next": state}
+            return schemas.StepResponse.model_validate(fields, from_attributes=True)
+
+        return [QueuedCall(partial(map, run), fills)], respond
+
+    def new_puzzle(self, query: schemas.PuzzleQuery) -> Work[Examples, schemas.Puzzle]:
         """A puzzle and its solution, the same ones for the same seed."""
-        if self.puzzle is None:
+        puzzle = self.puzzle
+        if puzzle is None:
             raise InputError(f"{self.name}: expected a model that solves puzzles", "model")
-        examples = self.puzzle.generate(1, seed)
-        return self.puzzle.write(examples.puzzles[0]), self.puzzle.write(examples.solutions[0])
+
+        def respond(generated: Sequence[Examples]) -> schemas.Puzzle:
+            [one] = generated
+            return schemas.Puzzle(text=puzzle.write(one.puzzles[0]), reference=puzzle.write(one.solutions[0]))
+
+        return [QueuedCall(partial(map, partial(puzzle.generate, 1)), query.seed)], respond
 
 
-def single_call(call: Callable[[], Any]) -> QueuedCall[Callable[[], Any], Any]:
-    """A call that runs alone."""
-    return QueuedCall(lambda calls: [one() for one in calls], call)
+def _judge(task: Task, query: schemas.Query) -> Callable[[str, Sequence[str | None]], schemas.Verdict]:
+    """What judges an answer: a function of the finished text and the tokens of its canvas.
 
+    An `InputError` if the reference is for a puzzle, and no answer can equal it.
+    """
+    reference = query.reference if query.reference and query.reference.strip() else None
+    if not isinstance(task, PuzzleTask):
+        if reference is None:
+            return lambda text, tokens: schemas.Verdict()
+        return lambda text, tokens: schemas.Verdict(bleu=round(sentence_bleu(text, reference), 2))
+    solution = None
+    if reference is not None:
+        try:
+            solution = task.read(reference)[None]
+        except InputError as error:
+            raise InputError(f"reference: {error}") from None
+        if (solution == EMPTY).any():
+            raise InputError("reference: has empty cells")
+    puzzle, numbers = task.read(query.text)[None], task.numbers
 
-def judge(task: Task, text: str, answer: str, tokens: Sequence[str | None], reference: str | None) -> Verdict:
-    """Judge an answer. text: what was asked. answer, tokens: the finished text, and the tokens of its canvas."""
-    if isinstance(task, PuzzleTask):
-        solution = _read_solution(task, reference)
-        numbers = task.numbers
+    def judge(text: str, tokens: Sequence[str | None]) -> schemas.Verdict:
         cells = np.array([[numbers.get(token or "", EMPTY) for token in tokens]])
-        solved = bool(task.is_right(task.read(text)[None], cells, solution)[0])
+        solved = bool(task.is_right(puzzle, cells, solution)[0])
         if solution is None:
-            return Verdict(solved=solved)
-        return Verdict(solved=solved, wrong=[] if solved else np.flatnonzero(cells[0] != solution[0]).tolist())
-    if not reference or not reference.strip():
-        return Verdict()
-    return Verdict(bleu=round(sentence_bleu(answer, reference), 2))
+            return schemas.Verdict(solved=solved)
+        return schemas.Verdict(solved=solved, wrong=[] if solved else np.flatnonzero(cells[0] != solution[0]).tolist())
 
-
-def _read_solution(task: Task, line: str | None) -> np.ndarray | None:
-    """(1, cells) of a puzzle's solution, if there is one; an `InputError` if no answer can equal it."""
-    if not isinstance(task, PuzzleTask) or line is None or not line.strip():
-        return None
-    try:
-        solution = task.read(line)[None]
-    except InputError as error:
-        raise InputError(f"reference: {error}") from None
-    if (solution == EMPTY).any():
-        raise InputError("reference: has empty cells")
-    return solution
+    return judge
 
 
 def _bind_orders(decoders: Mapping[str, Decoder]) -> dict[str, dict[str, Order]]:
@@ -228,3 +286,56 @@ def _bind_orders(decoders: Mapping[str, Decoder]) -> dict[str, dict[str, Order]]
         if len(errors) == len(decoders):
             raise errors[0]
     return bound
+
+
+REVISION_LABELS = {
+    "none": "filled tokens stay",
+    "mask-predict:4": "four passes that rewrite the least probable tokens",
+    "p2:4": "four passes that rewrite what the model now doubts",
+    "gibbs": "rewrite every token once, one at a time",
+}
+"""The revisions to offer, none first, and what they do."""
+
+
+def _schedule_choices(kind: schemas.Kind, default: str) -> list[schemas.ScheduleChoice]:
+    """A short list, the default first. Texts with masks have few of them, so their steps and blocks are smaller."""
+    size, word = (4, "four") if kind == "infill" else (8, "eight")
+    groups = {
+        "Positions per step": {
+            "one": "one position per step",
+            "2": "two positions per step",
+            "4": "four positions per step",
+        },
+        "Number of steps": {
+            "steps:1": "everything at once",
+            f"steps:{size}": f"{word} steps of equal size",
+            f"cosine:{size}": f"{word} steps, small ones first",
+            "dilated": "increasingly fine grids, with the order dilated",
+        },
+        "Where the model is confident": {
+            "threshold:0.7": "all tokens with a probability of 70 % or more",
+            "threshold:0.9": "all tokens with a probability of 90 % or more",
+            "factor:1": "the more tokens at once, the more probable they must be",
+            "entropy-bound:1": "until the entropies add up to 1 nat",
+            "klass": "tokens that are probable and no longer change",
+        },
+        "Block by block": {
+            f"blocks:{size}": f"{word} positions from the left, then the next {word}",
+            f"blocks:{size}+threshold:0.7": "in each block, all tokens with 70 % or more",
+        },
+    }
+    label = "one position per step, in the blocks of the model" if default != "one" else "one position per step"
+    choices = [schemas.ScheduleChoice(name=default, label=label, group="Positions per step")]
+    for group, labels in groups.items():
+        choices += [
+            schemas.ScheduleChoice(name=n, label=label, group=group) for n, label in labels.items() if n != default
+        ]
+    return choices
+
+
+def _describe_schedule(name: str) -> str:
+    """What a schedule does, in one line. name: one that `make_schedule` takes."""
+    base = name.partition(":")[0].strip()
+    if base in SCHEDULES:
+        return summary(SCHEDULES[base])
+    return "One position per step." if base in ("one", "1") else f"{base} positions per step."

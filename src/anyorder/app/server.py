@@ -1,7 +1,6 @@
 """The explorer's server: the page and its JSON API.
 
-Routes and errors only: `served_model` says what may be requested, `batching` runs it, `security` guards it, and
-`responses` turns what comes of it into JSON.
+Routes only: `served_model` says what may be requested and what comes of it, `batching` runs it, `security` guards it.
 """
 
 import asyncio
@@ -9,26 +8,23 @@ import html
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 
 from anyorder import __version__
-from anyorder.app import schemas
-from anyorder.app.batching import BatchQueue, QueuedCall
-from anyorder.app.limits import MAX_CHARACTERS, MAX_ORDERS, Limits
-from anyorder.app.responses import check_response, decode_response, model_info, step_response
+from anyorder.app import QUEUE, schemas
+from anyorder.app.batching import BatchQueue, Result
 from anyorder.app.security import AccessToken, RequestGuard, error_response
-from anyorder.app.served_model import ServedModel, load_models, single_call
+from anyorder.app.served_model import Answer, ServedModel, Work, load_models
 from anyorder.errors import InputError, unknown
 from anyorder.web.bundle import page
 
-Result = TypeVar("Result")
+Query = TypeVar("Query", bound=schemas.Request)
 
 HEAD_BYTES = 16 * 1024
 """Maximum size of the request line and the headers."""
@@ -52,15 +48,14 @@ def create_app(
     models: Sequence[str],
     host: str = "127.0.0.1",
     device: str = "auto",
-    limits: Limits | None = None,
+    queue_size: int = QUEUE,
     token: AccessToken | None = None,
 ) -> FastAPI:
     """The app that serves models: bundled names, folders or hub ids.
 
     It answers only to the names of the address that it is bound to, `host`, and without a token to everyone.
     """
-    limits = limits or Limits()
-    served_models, queue = load_models(models, device), BatchQueue(limits)
+    served_models, queue = load_models(models, device), BatchQueue(queue_size)
 
     def find(name: str) -> ServedModel:
         if name not in served_models:
@@ -82,40 +77,39 @@ def create_app(
         redirect_slashes=False,  # a redirect would name the host that a proxy forwards to
         lifespan=lifespan,
         telemetry=NO_TELEMETRY,
+        exception_handlers=dict.fromkeys((HTTPException, InputError, RequestValidationError), error_response),
     )
-    app.add_middleware(RequestGuard, host=host, limits=limits, token=token)
-    _add_error_handlers(app)
+    app.add_middleware(RequestGuard, host=host, token=token)
 
     @app.get("/api/models")
     async def list_models() -> schemas.ModelList:
         """The models, and what may be requested of each."""
-        infos = [model_info(served) for served in served_models.values()]
-        return schemas.ModelList(models=infos, characters=MAX_CHARACTERS, most_orders=MAX_ORDERS)
+        infos = [served.info() for served in served_models.values()]
+        return schemas.ModelList(models=infos, characters=schemas.MAX_CHARACTERS, most_orders=schemas.MAX_ORDERS)
 
     @app.post("/api/check", responses=ERROR_RESPONSES)
     async def check(query: schemas.CheckQuery) -> schemas.CheckResponse:
         """Whether a schedule or a revision may be requested of a model, and what it does."""
-        return check_response(find(query.model), query.schedule, query.revision)
+        return find(query.model).check(query)
 
-    async def run(request: Request, prepare: Callable[[], list[QueuedCall[Any, Result]]]) -> list[Result]:
-        """Prepare a request's calls off the event loop, and return their results."""
-        return await _unless_disconnected(request, queue.run(await asyncio.to_thread(prepare)))
+    async def run(
+        request: Request, query: Query, prepare: Callable[[ServedModel, Query], Work[Result, Answer]]
+    ) -> Answer:
+        """Run what a request asks for in the queue. What comes before and after it stays off the event loop."""
+        with queue.admit():
+            calls, respond = await asyncio.to_thread(prepare, find(query.model), query)
+            results = await _unless_disconnected(request, queue.run(calls))
+            return await asyncio.to_thread(respond, results)
 
     @app.post("/api/decode", responses=ERROR_RESPONSES)
     async def decode(query: schemas.DecodeQuery, request: Request) -> schemas.DecodeResponse:
         """Translate a sentence, fill the masks of a text, or solve a puzzle in several orders."""
-        with queue.admit():
-            served = find(query.model)
-            runs = await run(request, lambda: served.decode_calls(query, limits.batch_tokens))
-            return await asyncio.to_thread(decode_response, runs, served, query)
+        return await run(request, query, ServedModel.decode)
 
     @app.post("/api/puzzle", responses=ERROR_RESPONSES)
     async def new_puzzle(query: schemas.PuzzleQuery, request: Request) -> schemas.Puzzle:
         """A new puzzle and its solution."""
-        with queue.admit():
-            make = partial(find(query.model).new_puzzle, query.seed)
-            [(text, solution)] = await run(request, lambda: [single_call(make)])
-            return schemas.Puzzle(text=text, reference=solution)
+        return await run(request, query, ServedModel.new_puzzle)
 
     @app.post("/api/step", responses=ERROR_RESPONSES)
     async def fill_by_hand(query: schemas.StepQuery, request: Request) -> schemas.StepResponse:
@@ -124,10 +118,7 @@ def create_app(
         Filling the positions that an order chose (schedule one) reproduces what it wrote, so this is also the state at
         any step of a run.
         """
-        with queue.admit():
-            served = find(query.model)
-            [state] = await run(request, lambda: [served.step_call(query)])
-            return await asyncio.to_thread(step_response, state, served, query)
+        return await run(request, query, ServedModel.fill_by_hand)
 
     @app.get("/api/docs", include_in_schema=False)
     async def api_docs() -> HTMLResponse:
@@ -146,35 +137,14 @@ def create_app(
     return app
 
 
-def _add_error_handlers(app: FastAPI) -> None:
-    """Turn every error into one line of JSON."""
-
-    @app.exception_handler(HTTPException)
-    async def of_http(request: Request, error: HTTPException) -> JSONResponse:
-        return error_response(error.status_code, str(error.detail), error.headers)
-
-    @app.exception_handler(InputError)
-    async def of_input(request: Request, error: InputError) -> JSONResponse:
-        return error_response(422, str(error))
-
-    @app.exception_handler(RequestValidationError)
-    async def of_fields(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        if first["type"] == "json_invalid":
-            message = f"the body is not JSON: {first['ctx']['error']} (character {first['loc'][-1]})"
-            return error_response(400, message)
-        field = ".".join(str(part) for part in first["loc"] if part != "body")
-        return error_response(422, f"{field or 'the body'}: {first['msg']}")
-
-
-def make_server(app: FastAPI, limits: Limits | None = None) -> uvicorn.Server:
+def make_server(app: FastAPI, queue_size: int = QUEUE) -> uvicorn.Server:
     """A server for the app. uvicorn limits the heads and the number of requests; a proxy has to limit each client."""
     config = uvicorn.Config(
         app,
         http="h11",  # its limit on heads is the next line
         h11_max_incomplete_event_size=HEAD_BYTES,
         ws="none",
-        limit_concurrency=(limits or Limits()).queue + SPARE_CONNECTIONS,
+        limit_concurrency=queue_size + SPARE_CONNECTIONS,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=3,
         log_level="error",  # warnings are about what clients send

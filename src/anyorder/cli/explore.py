@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 import torch
 
-from anyorder.app.limits import Limits
+from anyorder.app import QUEUE
 from anyorder.device import Device, resolve_device
 from anyorder.errors import InputError, check_number
 from anyorder.models.native.storage import bundled_models
@@ -22,7 +22,7 @@ def explore(
     port: int = 8600,
     threads: int | None = None,
     token: str | None = None,
-    queue: int = Limits.queue,
+    queue: int = QUEUE,
     device: Device = "auto",
 ) -> None:
     """Explore orders in the browser.
@@ -46,6 +46,7 @@ def explore(
     check_number("queue", queue, at_least=1, at_most=100_000)
     resolve_device(device)
     try:
+        from anyorder.app.security import AccessToken
         from anyorder.app.server import create_app, make_server
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("anyorder"):
@@ -54,17 +55,14 @@ def explore(
     if threads:
         torch.set_num_threads(threads)
     names = [name.strip() for value in model for name in value.split(",") if name.strip()]
-    limits = Limits(queue=queue)
     secret = None
     if token is not None and token != NO_TOKEN:
-        from anyorder.app.security import AccessToken
-
-        secret = AccessToken.generate() if token == NEW_TOKEN else AccessToken(token)
+        secret = AccessToken() if token == NEW_TOKEN else AccessToken(token)
     with _listen(host, port) as listener:
         is_local = ip_address(listener.getsockname()[0]).is_loopback
         if not is_local and token is None:
             raise InputError(f"{host}: others can reach it: add --token (or --token none to serve everyone)", "host")
-        server = make_server(create_app(names or bundled_models(), host, device, limits, secret), limits)
+        server = make_server(create_app(names or bundled_models(), host, device, queue, secret), queue)
         query = f"/?token={secret.text}" if secret else ""
         print(f"anyorder explore: {_url(listener)}{query}  (Ctrl-C stops it)", flush=True)
         if not is_local and secret is None:
