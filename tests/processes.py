@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 FORKS = get_context("forkserver")
-VERBS = ("evaluate", "learn_order", "train", "translate")
-FORKS.set_forkserver_preload([*(f"anyorder.cli.{verb}" for verb in VERBS), "anyorder.cli.parser", "torch._dynamo"])
+MODULES = ("evaluate", "lines", "parser", "training")
+FORKS.set_forkserver_preload([*(f"anyorder.cli.{name}" for name in MODULES), "torch._dynamo"])
 
 
 def environment_with(**more: str) -> dict[str, str]:

@@ -51,7 +51,7 @@ def test_text_that_the_encoding_of_the_output_lacks(
     """What was decoded is in the JSON file all the same."""
     source, out = tmp_path / "text.de", tmp_path / "out.jsonl"
     source.write_text("\u732b\n" * 2, encoding="utf-8")
-    monkeypatch.setattr("anyorder.cli.streaming._print", lambda *args: "\u732b".encode("ascii"))
+    monkeypatch.setattr("anyorder.cli.lines._print", lambda *args: "\u732b".encode("ascii"))
     command = [
         "translate",
         "--model",

@@ -38,6 +38,11 @@ VERBS = {
 }
 TAKES_PLUGINS = [verb for verb in VERBS if verb not in ("prepare", "pretrain", "train", "distill", "reproduce")]
 """The verbs whose options accept names that a user's plugin may register."""
+MODULES = {
+    **dict.fromkeys(("pretrain", "train", "train-task", "learn-order"), "training"),
+    **dict.fromkeys(("translate", "infill", "generate"), "lines"),
+}
+"""The modules of this package that hold several verbs; any other verb has one of its own name."""
 SHELLS = ("bash", "zsh")
 MAX_LINE = 1000
 """Maximum characters of an error line; it may repeat the contents of a damaged file."""
@@ -155,8 +160,7 @@ def _run_verb(verb: str, arguments: list[str]) -> None:
 
 def verb_function(verb: str) -> Callable[..., None]:
     """The function of a verb, whose signature and docstring are its command line."""
-    name = verb.replace("-", "_")
-    return getattr(import_module(f"anyorder.cli.{name}"), name)
+    return getattr(import_module(f"anyorder.cli.{MODULES.get(verb, verb)}"), verb.replace("-", "_"))
 
 
 def _overview() -> str:

@@ -9,32 +9,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from anyorder.cli.parser import SharedOptions
-from anyorder.data.corpus import OnInvalid
 from anyorder.decoder import Decoder, load
-from anyorder.decoding.config import AUTO, DecodingConfig
+from anyorder.decoding.config import DecodingConfig
 from anyorder.device import Device, join_processes, resolve_device
 from anyorder.errors import InputError
 from anyorder.files import atomic_file
-from anyorder.models.hf.pretrained import PREFIX
 from anyorder.progress import is_main_process
 from anyorder.registry import is_count
 from anyorder.tasks import Task
-
-
-@dataclass(frozen=True)
-class OrderOptions(SharedOptions):
-    """Which positions to fill, and when."""
-
-    order: str = AUTO
-    """Which position to fill next; 'anyorder orders' lists the names. auto is the model's learned order, or margin if
-    it has none."""
-    schedule: str = AUTO
-    """How many positions to fill per step: one, a number, steps:T, cosine:T, threshold:P (all positions whose best
-    token has probability P or more), blocks:B+threshold:P, and others that 'anyorder orders' lists. auto is the
-    schedule published with the revision; without a revision it is one, or blocks:B for a model with blocks of B
-    positions."""
-    revision: str = "none"
-    """Which filled positions to mask again after a step: none, mask-predict:T, refine:T, gibbs:N, p2:T or remdm:T."""
 
 
 @dataclass(frozen=True)
@@ -62,39 +44,11 @@ class SearchOptions(SharedOptions):
         return DecodingConfig(**own, **more)
 
 
-@dataclass(frozen=True)
-class DecodingOptions(SearchOptions, OrderOptions):
-    """How to decode."""
-
-
-@dataclass(frozen=True)
-class LineOptions(SharedOptions):
-    """What to print and write."""
-
-    trace: bool = False
-    """Show the text after every step: [ ] marks neighbors filled from left to right, { } from right to left, and
-    old->new a revised token. A puzzle is shown as a grid: [ ] marks newly filled cells, { } revised ones."""
-    json: Path | None = None
-    """Also write the trajectories to this file, one per line (plain, .gz, .xz)."""
-    strict: bool = False
-    """Stop with an error at the first problematic line."""
-
-    @property
-    def on_invalid(self) -> OnInvalid:
-        """What to do with invalid UTF-8."""
-        return "strict" if self.strict else "replace"
-
-
 def open_decoder(model: str, device: str, task: str | Task | None = None) -> Decoder:
     """The model on this process's device; joins the other processes if a launcher started several."""
     place = resolve_device(device)
     join_processes(place)
     return load(model, task=task, device=place)
-
-
-def masked_model(name: str) -> str:
-    """The name of what must be a masked language model; a user may leave out the prefix."""
-    return f"{PREFIX}{name.removeprefix(PREFIX)}"
 
 
 def split_limits(text: str) -> list[int | None]:

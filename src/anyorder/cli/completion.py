@@ -14,7 +14,7 @@ from anyorder.reproduce.tables import TABLES
 
 
 def completion_script(shell: str) -> str:
-    """The script for `bash` or `zsh`."""
+    """The script for `bash` or `zsh`, which can complete as bash does."""
     options = {verb: _options(verb) for verb in VERBS}
     values = [
         (f"{verb} {option}", choices) for verb, known in options.items() for option, choices in known.items() if choices
@@ -23,10 +23,10 @@ def completion_script(shell: str) -> str:
     first_words = [*VERBS, "--help", "--version", "--print-completion"]
     by_value = "\n".join(f'            "{where}") choices="{" ".join(choices)}" ;;' for where, choices in values)
     by_verb = "\n".join(f'            {verb}) choices="{" ".join(known)}" ;;' for verb, known in options.items())
-    template = _BASH if shell == "bash" else _ZSH
+    script = _SCRIPT.replace("@SHELL@", shell)
     for mark, text in (("VERBS", " ".join(first_words)), ("VALUES", by_value), ("OPTIONS", by_verb)):
-        template = template.replace(f"@{mark}@", text)
-    return template.strip()
+        script = script.replace(f"@{mark}@", text)
+    return script if shell == "bash" else _FOR_ZSH + script
 
 
 def _options(verb: str) -> dict[str, list[str]]:
@@ -48,8 +48,13 @@ def _choices(option: str, annotation: object) -> list[str]:
     return []
 
 
-_BASH = """
-# Tab completion of anyorder for bash. Load it with: eval "$(anyorder --print-completion bash)"
+_FOR_ZSH = """\
+#compdef anyorder
+# Must come after compinit.
+autoload -U +X bashcompinit && bashcompinit
+"""
+_SCRIPT = """\
+# Tab completion of anyorder for @SHELL@. Load it with: eval "$(anyorder --print-completion @SHELL@)"
 _anyorder() {
     local current="${COMP_WORDS[COMP_CWORD]}" choices=""
     if [[ $COMP_CWORD -eq 1 ]]; then
@@ -65,26 +70,4 @@ _anyorder() {
     fi
     COMPREPLY=($(compgen -W "$choices" -- "$current"))
 }
-complete -o bashdefault -o default -F _anyorder anyorder
-"""
-
-_ZSH = """
-#compdef anyorder
-# Tab completion of anyorder for zsh. Load it, after compinit, with: eval "$(anyorder --print-completion zsh)"
-_anyorder() {
-    local current="${words[CURRENT]}" choices=""
-    if (( CURRENT == 2 )); then
-        choices="@VERBS@"
-    elif [[ $current == -* ]]; then
-        case "${words[2]}" in
-@OPTIONS@
-        esac
-    else
-        case "${words[2]} ${words[CURRENT-1]}" in
-@VALUES@
-        esac
-    fi
-    if [[ -n $choices ]]; then compadd -- ${=choices}; else _files; fi
-}
-compdef _anyorder anyorder
-"""
+complete -o bashdefault -o default -F _anyorder anyorder"""

@@ -192,7 +192,12 @@ def _score_orders(
     for name in orders or ():
         make_order(name)
     limits = split_limits("none" if system.max_length is None else system.max_length)
-    decoder = open_decoder(model, decoding.device, _task(system))
+    task: Task | None = None if direction is None else Translation(direction)
+    if text is not None:
+        task = Infill()
+    elif system.task is not None:
+        task = make_puzzle(system.task)
+    decoder = open_decoder(model, decoding.device, task)
     if text is None and isinstance(decoder.task, Infill) and not isinstance(decoder.task, PuzzleTask):
         raise InputError(f"{model} fills masks: give --text with plain text, or --task with the puzzles that it solves")
     files = [text] if text else [source, *references] if source else _sample(decoder, model)
@@ -246,15 +251,6 @@ def _check_options(system: SystemOptions, scoring: ScoringOptions, references: l
         _check_solutions(references)
         if system.source is None:
             raise InputError("--reference needs --source")
-
-
-def _task(system: SystemOptions) -> Task | None:
-    """What the model is asked to do; None for what it is made for."""
-    if system.text is not None:
-        return Infill()
-    if system.task is not None:
-        return make_puzzle(system.task)
-    return None if system.direction is None else Translation(system.direction)
 
 
 def _check_solutions(references: list[Path]) -> None:

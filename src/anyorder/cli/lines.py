@@ -1,0 +1,238 @@
+"""The verbs that read lines: `anyorder translate`, `infill` and `generate`. They print and write trajectories."""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from anyorder import progress
+from anyorder.cli.common import SearchOptions, check_apart, open_decoder, output_file, print_note
+from anyorder.cli.parser import SharedOptions
+from anyorder.data.corpus import OnInvalid, decode_lines, read_lines
+from anyorder.data.line_problems import LineNote, LineReport
+from anyorder.decoder import CHUNK
+from anyorder.decoding.config import AUTO
+from anyorder.decoding.lengths import DEFAULT_LENGTH
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.errors import InputError
+from anyorder.models.hf.pretrained import PREFIX
+from anyorder.report.terminal import trace as trace_lines
+from anyorder.tasks import Generate, PuzzleTask, Task, Translation, masked
+
+_SUFFIXES = (".txt", ".gz", ".xz", ".de", ".en", ".ro", ".zh", ".src", ".tok")
+
+
+@dataclass(frozen=True)
+class OrderOptions(SharedOptions):
+    """Which positions to fill, and when."""
+
+    order: str = AUTO
+    """Which position to fill next; 'anyorder orders' lists the names. auto is the model's learned order, or margin if
+    it has none."""
+    schedule: str = AUTO
+    """How many positions to fill per step: one, a number, steps:T, cosine:T, threshold:P (all positions whose best
+    token has probability P or more), blocks:B+threshold:P, and others that 'anyorder orders' lists. auto is the
+    schedule published with the revision; without a revision it is one, or blocks:B for a model with blocks of B
+    positions."""
+    revision: str = "none"
+    """Which filled positions to mask again after a step: none, mask-predict:T, refine:T, gibbs:N, p2:T or remdm:T."""
+
+
+@dataclass(frozen=True)
+class DecodingOptions(SearchOptions, OrderOptions):
+    """How to decode."""
+
+
+@dataclass(frozen=True)
+class LineOptions(SharedOptions):
+    """What to print and write."""
+
+    trace: bool = False
+    """Show the text after every step: [ ] marks neighbors filled from left to right, { } from right to left, and
+    old->new a revised token. A puzzle is shown as a grid: [ ] marks newly filled cells, { } revised ones."""
+    json: Path | None = None
+    """Also write the trajectories to this file, one per line (plain, .gz, .xz)."""
+    strict: bool = False
+    """Stop with an error at the first problematic line."""
+
+    @property
+    def on_invalid(self) -> OnInvalid:
+        """What to do with invalid UTF-8."""
+        return "strict" if self.strict else "replace"
+
+
+def translate(
+    input: list[str],
+    /,
+    model: str,
+    direction: str,
+    decoding: DecodingOptions,
+    output: LineOptions,
+    length: str = DEFAULT_LENGTH,
+    length_penalty: float = 1.0,
+    reference: Path | None = None,
+) -> None:
+    """Translate a sentence, a file or standard input.
+
+    A problematic line never stops the others. An empty line gives an empty line. A line that is too long for the model
+    is split into sentences, or else clauses, and whatever still does not fit is truncated. Control characters become
+    spaces, and invalid UTF-8 becomes U+FFFD. The trajectories of such lines have a note, and the lines are listed on
+    standard error at the end.
+
+    Args:
+        input: A file (plain, .gz, .xz), a sentence, or nothing for standard input.
+        model: A bundled model (de-en), a folder, or a hub id.
+        direction: Source and target language, such as de-en.
+        length: How to choose the target length: predicted, candidates:N (the N most likely, re-ranked), table:N (the N
+            most frequent, as in the paper), fixed:N (N subwords), or gold (needs --reference). N lengths take about N
+            times as long as one.
+        length_penalty: Hypotheses of different lengths are ranked by total log-probability / length ** length_penalty.
+        reference: Reference translations, one per line, for --length gold.
+    """
+    if (length == "gold") != (reference is not None):
+        raise InputError("--length gold and --reference FILE go together")
+    lines = _open_input(input, output.on_invalid)
+    lengths = {"length": length, "length_penalty": length_penalty}
+    _run_lines("translate", lines, model, direction, decoding, output, reference, **lengths)
+
+
+def infill(input: list[str], /, model: str, decoding: DecodingOptions, output: LineOptions) -> None:
+    """Fill the masks in a text, in a file with one text per line, or in standard input.
+
+    Each [MASK], or the model's own mask token, stands for one token. With a puzzle model, a line may also be a puzzle,
+    one character per cell, with 0 for an empty cell. A line that cannot be filled (it has no mask and is not a puzzle,
+    or it is too long for the model) is returned unchanged and never stops the others. Its trajectory has a note, and
+    such lines are listed on standard error at the end. If it is the only text, it is an error. Puzzles that have no
+    solution are filled all the same, and counted on standard error.
+
+    Args:
+        input: A file (plain, .gz, .xz), a text with masks, or nothing for standard input.
+        model: A Transformers masked language model: a folder or a hub id, with or without the prefix hf:.
+    """
+    lines = _open_input(input, output.on_invalid)
+    _run_lines("infill", lines, _masked_model(model), None, decoding, output)
+
+
+def generate(
+    input: list[str],
+    /,
+    model: str,
+    decoding: DecodingOptions,
+    output: LineOptions,
+    prompt: str | None = None,
+    length: int = masked.DEFAULT_LENGTH,
+) -> None:
+    """Continue a prompt, a file with one prompt per line, or standard input.
+
+    --length masks are appended to each prompt and filled. The text ends at the first end-of-sequence token among them.
+    A prompt that is too long for the model is returned unchanged and never stops the others; if it is the only prompt,
+    it is an error.
+
+    Args:
+        input: A file (plain, .gz, .xz), a prompt, or nothing for standard input.
+        model: A Transformers masked language model: a folder or a hub id, with or without the prefix hf:.
+        prompt: The prompt; use this or the input argument.
+        length: Number of tokens to generate.
+    """
+    if prompt is not None and input:
+        raise InputError("give --prompt or an input, not both")
+    lines = _open_input(input, output.on_invalid) if prompt is None else _texts_input([prompt])
+    _run_lines("generate", lines, _masked_model(model), Generate(length), decoding, output)
+
+
+def _masked_model(name: str) -> str:
+    """The name of what must be a masked language model; a user may leave out the prefix."""
+    return f"{PREFIX}{name.removeprefix(PREFIX)}"
+
+
+@dataclass(frozen=True)
+class _Input:
+    """The lines to decode."""
+
+    lines: Iterator[str]
+    name: str
+    """What messages call them."""
+    file: Path | None = None
+    is_single: bool = False
+    """Whether it is one text of the command line."""
+
+
+def _open_input(arguments: list[str], on_invalid: OnInvalid) -> _Input:
+    """The lines of a file or standard input, or the texts of the command line."""
+    if not arguments or arguments == ["-"]:
+        if sys.stdin is None:
+            raise InputError("standard input is closed: give a sentence or a file")
+        return _Input(decode_lines(sys.stdin.buffer, "standard input", on_invalid), "standard input")
+    if len(arguments) == 1 and arguments[0]:
+        path = Path(arguments[0])
+        if os.path.isdir(path):  # unlike Path.is_dir, accepts a sentence that is too long to be a file's name
+            raise InputError(f"{path}: is a folder, expected a text file or a sentence")
+        looks_like_path = " " not in arguments[0] and (os.sep in arguments[0] or path.suffix in _SUFFIXES)
+        if looks_like_path or os.path.isfile(path):
+            return _Input(read_lines(path, on_invalid), str(path), path)
+    return _texts_input(arguments)
+
+
+def _texts_input(texts: list[str]) -> _Input:
+    """Texts of the command line, each one line."""
+    return _Input(iter([" ".join(text.splitlines()) for text in texts]), "input", is_single=len(texts) == 1)
+
+
+def _run_lines(
+    verb: str,
+    given: _Input,
+    model: str,
+    task: str | Task | None,
+    decoding: DecodingOptions,
+    output: LineOptions,
+    reference: Path | None = None,
+    **config: Any,
+) -> None:
+    """Decode lines, print and write their trajectories, and report on lines that were not used as they are.
+
+    config: more of the config. A single text that cannot be filled as it is is an error; a single sentence is split or
+    truncated, as in a file.
+    """
+    settings = decoding.config(**config)
+    word, stem = ("translate", "translat") if verb == "translate" else ("fill", "fill")
+    check_apart({"--json": output.json}, [given.file, reference])
+    count, unsolvable, report = 0, 0, LineReport()
+    # What was decoded stays if standard output fails: if nobody reads it, or it lacks a character.
+    with output_file(output.json, keep_on=(BrokenPipeError, UnicodeEncodeError)) as file:
+        decoder = open_decoder(model, decoding.device, task)
+        with progress.bar(f"{stem}ing", unit=f"{decoder.task.unit}s") as bar:
+            stream = decoder.stream(
+                given.lines,
+                settings,
+                read_lines(reference, output.on_invalid) if reference else None,
+                on_progress=bar.advance,
+                names={"source": given.name, "reference": str(reference)},
+                strict=output.strict or (given.is_single and not isinstance(decoder.task, Translation)),
+            )
+            while trajectories := list(islice(stream, CHUNK)):
+                if not progress.is_main_process():
+                    continue
+                if file:
+                    file.writelines(f"{trajectory.to_json()}\n" for trajectory in trajectories)
+                for trajectory in trajectories:
+                    count += 1
+                    _print(trajectory, output.trace)
+                    if trajectory.note:
+                        report.add(LineNote(count, trajectory.note))
+                if isinstance(decoder.task, PuzzleTask):
+                    puzzles = [one.source for one in trajectories if one.task == decoder.task.name]
+                    unsolvable += sum(map(bool, decoder.task.problems(decoder.task.read_lines(puzzles)[0])))
+    print_note(verb, report.summary(f"{stem}ed") if count else f"{given.name} is empty: nothing to {word}")
+    if unsolvable:
+        print_note(verb, f"{'1 puzzle is' if unsolvable == 1 else f'{unsolvable:,} puzzles are'} unsolvable")
+
+
+def _print(trajectory: Trajectory, trace: bool) -> None:
+    if trace:
+        steps = trace_lines(trajectory)
+        print(f"source  {trajectory.source}", *steps, f"result  {trajectory.text}\n", sep="\n", flush=True)
+    else:
+        print(trajectory.text)
