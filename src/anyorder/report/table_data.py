@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anyorder.analysis import results
-from anyorder.analysis.order_labels import LABELS
+from anyorder.analysis.order_metrics import LABELS
 from anyorder.analysis.results import Analysis
 
 if TYPE_CHECKING:  # it imports sacreBLEU, and verbs that score nothing use this module too
