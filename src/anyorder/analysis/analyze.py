@@ -28,8 +28,9 @@ from anyorder.analysis.results import (
 from anyorder.decoding.trajectory import Trajectory, check_systems
 from anyorder.errors import InputError, check_number
 from anyorder.evaluation.bleu import sentence_bleu
-from anyorder.evaluation.puzzles import solved_puzzles
-from anyorder.evaluation.systems import Systems, name_systems, only_puzzles, puzzle_task
+from anyorder.evaluation.evaluate import name_systems
+from anyorder.evaluation.metrics import Systems
+from anyorder.evaluation.puzzles import only_puzzles, puzzle_task, solved_puzzles
 from anyorder.tasks import PuzzleTask
 
 OF_WORDS = ("suffix last share", "suffixes last", "frequency correlation", "punctuation first share")

@@ -32,7 +32,7 @@ def trace(trajectory: Trajectory) -> list[str]:
     left. A step that replaces an earlier token, which a revision masked again, shows both: `old->new`. In a grid,
     [ ] marks what the step wrote, and { } what it wrote over another symbol.
     """
-    from anyorder.report.grids import grid_task  # imports the scoring of answers, which a sentence does not need
+    from anyorder.evaluation.puzzles import grid_task  # imports the scoring of answers, which a sentence does not need
 
     task = grid_task({"": [trajectory]})
     return _trace_line(trajectory) if task is None else _trace_grid(trajectory, task)
