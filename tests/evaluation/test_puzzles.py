@@ -11,7 +11,7 @@ from anyorder.errors import InputError
 from anyorder.evaluation.evaluate import evaluate
 from anyorder.evaluation.metrics import wilson_interval
 from anyorder.evaluation.puzzles import answers_of, only_puzzles, puzzle_task, solved_puzzles
-from anyorder.report.table_data import evaluation_table
+from anyorder.report.tables import evaluation_table
 from anyorder.tasks import make_puzzle
 from tests.report.conftest import make_answers, make_systems
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from anyorder.report.table_data import Cell, Column
+from anyorder.report.tables import Cell, Column
 from anyorder.reproduce.jobs import Cost
 from anyorder.reproduce.render import Report, cost_text
 from anyorder.reproduce.scores import Compared, PartScore, RowScore, combine_seeds

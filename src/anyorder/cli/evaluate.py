@@ -22,8 +22,7 @@ from anyorder.evaluation.puzzles import puzzle_task
 from anyorder.evaluation.significance import SAMPLES, Test, check_test
 from anyorder.models.hf.pretrained import is_transformers
 from anyorder.orders import make_order, split_orders
-from anyorder.report.table_data import evaluation_table
-from anyorder.report.table_export import check_table_file, format_tables
+from anyorder.report.tables import check_table_file, evaluation_table, format_tables
 from anyorder.report.terminal import render_tables
 from anyorder.tasks import Infill, PuzzleTask, Task, Translation, make_puzzle
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from anyorder.data.filters import REASONS, FilterReport
 from anyorder.decoding.trajectory import Trajectory
-from anyorder.report.table_data import Cell, Column, TableData
+from anyorder.report.tables import Cell, Column, TableData
 
 if TYPE_CHECKING:  # it imports torch, which verbs that only print do not need
     from anyorder.tasks import PuzzleTask

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.files import atomic_file
-from anyorder.report.table_data import Cell, Column, TableData, count_text, p_value_cell
-from anyorder.report.table_export import format_tables
+from anyorder.report.tables import Cell, Column, TableData, count_text, format_tables, p_value_cell
 from anyorder.reproduce.jobs import Cost, write_whole_json
 from anyorder.reproduce.paper import COST, SHARES, SOURCE
 from anyorder.reproduce.scores import PartScore

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from anyorder.device import process_count
 from anyorder.errors import InputError
 from anyorder.files import check_writable, lock_folder
-from anyorder.report.table_data import count_text
+from anyorder.report.tables import count_text
 from anyorder.reproduce.jobs import Cost, Job, run_jobs
 from anyorder.reproduce.plan import Plan, Request, jobs_of, make_plans
 from anyorder.reproduce.render import Report
