@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from anyorder.analysis import linguistics, order_metrics
 from anyorder.analysis.linguistics import Annotation, Text
 from anyorder.analysis.order_metrics import Array
+from anyorder.analysis.results import Statistic
 from tests.analysis.paper import AFFLECK, MOSTLY_LEFT_TO_RIGHT, TEARGAS
 
 PRINTED = [TEARGAS, AFFLECK, MOSTLY_LEFT_TO_RIGHT]
@@ -24,8 +25,9 @@ def ranks(name: str, steps: list[list[int]]) -> Array:
     return np.concatenate([np.zeros(0, int), *(getattr(one, name) for one in several)])[None]
 
 
-def shares(ratio: linguistics.Ratio) -> tuple[list[float], list[float]]:
-    return ratio[0][0].tolist(), ratio[1].tolist()
+def shares(ratio: Statistic) -> tuple[list[float], list[float]]:
+    denominators, numerators = ratio.columns[0].T
+    return numerators.tolist(), denominators.tolist()
 
 
 def test_suffixes_of_the_papers_sentences() -> None:
@@ -43,8 +45,8 @@ def test_suffixes_as_defined(sentences: list[list[tuple[str, int]]]) -> None:
     for number, (words, order) in enumerate(zip(tokens, steps, strict=True)):
         places = [i for i in range(1, len(words) - 1) if words[i - 1].endswith("@@")]
         late = [i for i in places if order[i] > order[i - 1] and order[i] > order[i + 1]]
-        assert (by_suffix[0][0, number], by_suffix[1][number]) == (len(late), len(places))
-        assert (by_sentence[0][0, number], by_sentence[1][number]) == (bool(late), bool(places))
+        assert by_suffix.columns[0, number].tolist() == [len(places), len(late)]
+        assert by_sentence.columns[0, number].tolist() == [bool(places), bool(late)]
 
 
 def test_constituents_of_the_papers_sentence() -> None:
@@ -72,8 +74,8 @@ def test_constituents_as_defined(sentences: list[list[tuple[str, int]]], data: s
         for a, b in constituents:
             window = range(min(one[a:b]), max(one[a:b]) + 1)
             at_once += not any(one[i] in window for i in range(len(one)) if not a <= i < b)
-        assert (by_constituent[0][0, number], by_constituent[1][number]) == (at_once, len(constituents))
-        assert by_sentence[0][0, number] == (at_once > 0)
+        assert by_constituent.columns[0, number].tolist() == [len(constituents), at_once]
+        assert by_sentence.columns[0, number, 1] == (at_once > 0)
 
 
 def test_steps_by_tag_and_kind_of_word() -> None:

@@ -15,16 +15,7 @@ from anyorder.analysis import linguistics, order_metrics
 from anyorder.analysis.linguistics import TAG, Text
 from anyorder.analysis.order_metrics import LABELS, Array, RankedOrders, by_length
 from anyorder.analysis.parsers import Parser, Trees, annotate, choose_parser, read_trees
-from anyorder.analysis.results import (
-    SOLVED,
-    Analysis,
-    MetricEstimator,
-    Ratio,
-    Statistic,
-    SystemAnalysis,
-    divide_columns,
-    ratio_statistics,
-)
+from anyorder.analysis.results import SOLVED, Analysis, MetricEstimator, Statistic, SystemAnalysis, divide_columns
 from anyorder.decoding.trajectory import Trajectory, check_systems
 from anyorder.errors import InputError, check_number
 from anyorder.evaluation.bleu import sentence_bleu
@@ -148,10 +139,10 @@ def _measure(
         statistics = {name: statistic for name, statistic in statistics.items() if name not in OF_WORDS}
     else:
         repeated, neighbors = linguistics.repetitions(text.words)
-        statistics |= ratio_statistics({"repetition rate": (repeated[None], neighbors)})
+        statistics["repetition rate"] = Statistic.ratio(repeated[None], neighbors)
         repeated_by_chance = linguistics.shuffled_repetitions(text.words, null_samples, random)
         nulls["repetition rate"] = [repeated_by_chance.sum(1) / max(1.0, neighbors.sum())]
-    statistics |= ratio_statistics({name: (scores[None], np.ones(len(scores))) for name, scores in quality.items()})
+    statistics |= {name: Statistic.ratio(scores[None], np.ones(len(scores))) for name, scores in quality.items()}
     return statistics, nulls
 
 
@@ -170,7 +161,7 @@ def _quality(
 def _of_orders(groups: Groups, text: Text, frequencies: Array) -> dict[str, Statistic]:
     """The metrics of K orders of what a system wrote. frequencies: see `Text.frequencies`"""
     number, count = len(groups[0][1]), len(text.sentences)
-    ratios: dict[str, Ratio] = defaultdict(lambda: (np.zeros((number, count)), np.zeros(count)))
+    ratios: dict[str, tuple[Array, Array]] = defaultdict(lambda: (np.zeros((number, count)), np.zeros(count)))
     heat = np.zeros((number, count, 1 + BINS**2), np.float32)
     signs = np.zeros((number, count, 1 + BINS * (BINS - 1) // 2), np.float32)
     earlier = np.zeros((number, len(text.owner)), np.int32)
@@ -190,13 +181,13 @@ def _of_orders(groups: Groups, text: Text, frequencies: Array) -> dict[str, Stat
     relative = (earlier + until) / (2 * text.lengths[text.owner])
     moments = linguistics.frequency_moments(text, relative, frequencies)
     return {
-        **ratio_statistics(ratios),
+        **{name: Statistic.ratio(*columns) for name, columns in ratios.items()},
         "order entropy": Statistic(heat, _entropy, centered=True),
         "diversity": Statistic(signs, order_metrics.diversity),
-        **ratio_statistics(linguistics.suffixes_last(text, earlier)),
-        **ratio_statistics(linguistics.constituents_at_once(text, earlier, until)),
+        **linguistics.suffixes_last(text, earlier),
+        **linguistics.constituents_at_once(text, earlier, until),
         "frequency correlation": Statistic(moments, lambda sums, squares: linguistics.correlation(sums)),
-        **ratio_statistics(linguistics.steps_by_tag(text, relative)),
+        **linguistics.steps_by_tag(text, relative),
     }
 
 

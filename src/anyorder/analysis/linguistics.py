@@ -2,8 +2,7 @@
 
 A `Text` is what one system wrote, all sentences concatenated. When each token was filled is given as (K, tokens), for
 the actual orders or for any number of shuffled ones at once; `earlier`, `until` and `relative` are those of
-`order_metrics.RankedOrders`. Every measure returns what to sum over sentences: (K, sentences) numerators and
-(sentences,) denominators. Knows nothing about parsers.
+`order_metrics.RankedOrders`. Every measure returns what to sum over sentences. Knows nothing about parsers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from anyorder.analysis.order_metrics import Array
-from anyorder.analysis.results import Ratio
+from anyorder.analysis.results import Statistic
 from anyorder.data.subwords import join_subwords
 
 Span = tuple[int, int]
@@ -94,7 +93,7 @@ class Text:
         return np.array([np.log(counts[token]) for tokens in self.sentences for token in tokens], np.float64)
 
 
-def suffixes_last(text: Text, earlier: Array) -> dict[str, Ratio]:
+def suffixes_last(text: Text, earlier: Array) -> dict[str, Statistic]:
     """Suffixes filled later than both neighbors: the share of sentences with such a suffix among those that have any
     (the paper's figure), and the share of such suffixes among all.
 
@@ -106,7 +105,7 @@ def suffixes_last(text: Text, earlier: Array) -> dict[str, Ratio]:
     return {"suffix last share": of_sentences, "suffixes last": of_suffixes}
 
 
-def constituents_at_once(text: Text, earlier: Array, until: Array) -> dict[str, Ratio]:
+def constituents_at_once(text: Text, earlier: Array, until: Array) -> dict[str, Statistic]:
     """Constituents filled in consecutive steps: the share of sentences with such a constituent among those that have
     any, and the share of such constituents among all.
 
@@ -125,15 +124,15 @@ def constituents_at_once(text: Text, earlier: Array, until: Array) -> dict[str, 
     return {"constituent sentence share": of_sentences, "constituent share": of_all}
 
 
-def _any_and_all(found: Array, owner: Array, count: int) -> tuple[Ratio, Ratio]:
+def _any_and_all(found: Array, owner: Array, count: int) -> tuple[Statistic, Statistic]:
     """By sentence: whether any of its items was found, and how many were. `owner` ascends."""
     found_items = sum_by(found, owner, count)
     items = np.bincount(owner, minlength=count)
-    any_found = (found_items > 0).astype(np.float64), (items > 0).astype(np.float64)
-    return any_found, (found_items, items.astype(np.float64))
+    any_found = Statistic.ratio((found_items > 0).astype(np.float64), (items > 0).astype(np.float64))
+    return any_found, Statistic.ratio(found_items, items.astype(np.float64))
 
 
-def steps_by_tag(text: Text, relative: Array) -> dict[str, Ratio]:
+def steps_by_tag(text: Text, relative: Array) -> dict[str, Statistic]:
     """Relative step of the tokens of each part of speech, most frequent first, and of function and content words."""
     if text.tags is None:
         return {}
@@ -142,13 +141,13 @@ def steps_by_tag(text: Text, relative: Array) -> dict[str, Ratio]:
     chosen["function word step"] = np.isin(text.tags, sorted(FUNCTION))
     chosen["content word step"] = np.isin(text.tags, sorted(CONTENT))
     count = len(text.sentences)
-    ratios: dict[str, Ratio] = {}
+    statistics = {}
     for metric, tokens in chosen.items():
         at = np.flatnonzero(tokens)
         owner = text.owner[at]
         items = np.bincount(owner, minlength=count).astype(np.float64)
-        ratios[metric] = sum_by(relative[:, at], owner, count), items
-    return ratios
+        statistics[metric] = Statistic.ratio(sum_by(relative[:, at], owner, count), items)
+    return statistics
 
 
 def frequency_moments(text: Text, relative: Array, frequencies: Array) -> Array:

@@ -98,6 +98,14 @@ class Statistic:
     """Shift the resampled metrics so that their mean is the metric: a test set that contains sentences twice is less
     varied, and its entropy is lower."""
 
+    @classmethod
+    def ratio(cls, numerators: Array, denominators: Array) -> "Statistic":
+        """The sum of (K, sentences) numerators divided by that of (sentences,) denominators.
+
+        A denominator is zero where a sentence has no such number.
+        """
+        return cls(np.stack(np.broadcast_arrays(denominators, numerators), -1), divide_columns)
+
     def values(self) -> Array:
         """(K,): every sentence once."""
         sums = self.columns.sum(1, dtype=np.float64)
@@ -114,18 +122,6 @@ class Statistic:
     @property
     def count(self) -> int:
         return int(np.count_nonzero(self.columns[0, :, 0]))
-
-
-Ratio = tuple[Array, Array]
-"""(K, sentences) numerators and (sentences,) denominators, zero where a sentence has no such number."""
-
-
-def ratio_statistics(ratios: Mapping[str, Ratio]) -> dict[str, Statistic]:
-    """The sum of the numerators divided by the sum of the denominators, for each name."""
-    return {
-        name: Statistic(np.stack(np.broadcast_arrays(denominators, numerators), -1), divide_columns)
-        for name, (numerators, denominators) in ratios.items()
-    }
 
 
 def divide_columns(sums: Array, squares: Array) -> Array:
