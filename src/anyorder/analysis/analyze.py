@@ -15,7 +15,7 @@ from anyorder.analysis import linguistics, order_metrics
 from anyorder.analysis.linguistics import TAG, Text
 from anyorder.analysis.order_metrics import LABELS, Array, RankedOrders, by_length
 from anyorder.analysis.parsers import Parser, Trees, annotate, choose_parser, read_trees
-from anyorder.analysis.results import SOLVED, Analysis, MetricEstimator, Statistic, SystemAnalysis, divide_columns
+from anyorder.analysis.results import SOLVED, Analysis, MetricEstimator, Statistic, SystemAnalysis
 from anyorder.decoding.trajectory import Trajectory, check_systems
 from anyorder.errors import InputError, check_number
 from anyorder.evaluation.bleu import sentence_bleu
@@ -224,7 +224,7 @@ def _sentence_values(statistics: Mapping[str, Statistic]) -> dict[str, list[floa
     for name in PER_SENTENCE:
         if name in statistics:
             columns = statistics[name].columns[0]
-            values = divide_columns(columns, columns[:, 0])
+            values = order_metrics.divide(columns[:, 1], columns[:, 0])
             values_by_metric[name] = [None if np.isnan(value) else round(value, 4) for value in values.tolist()]
     is_label = np.stack([statistics[f"label {name}"].columns[0, :, 1] for name in LABELS], -1)
     values_by_metric["label"] = np.where(is_label.any(-1), is_label.argmax(-1), len(LABELS) - 1).tolist()

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from anyorder.analysis.order_metrics import Array
+from anyorder.analysis.order_metrics import Array, divide
 from anyorder.analysis.results import Statistic
 from anyorder.data.subwords import join_subwords
 
@@ -165,7 +165,7 @@ def correlation(moments: Array) -> Array:
     n, x, y, xx, yy, xy = np.moveaxis(moments, -1, 0)
     spread = np.maximum(n * xx - x * x, 0) * np.maximum(n * yy - y * y, 0)
     enough = spread > 1e-9 * np.maximum(n, 1) ** 2
-    return np.divide(n * xy - x * y, np.sqrt(spread), out=np.full(np.shape(n), np.nan), where=enough)
+    return np.where(enough, divide(n * xy - x * y, np.sqrt(spread)), np.nan)
 
 
 def repetitions(words: Sequence[Sequence[str]]) -> tuple[Array, Array]:

@@ -128,7 +128,7 @@ def _tau(passed: Array, tied: Array) -> Array:
     """(...) Kendall's tau-b with left-to-right, from what `RankedOrders` says of orders."""
     pairs = passed.shape[-1] * (passed.shape[-1] - 1) / 2
     discordant = passed.sum(-1, dtype=np.int64)
-    return _ratio(pairs - tied - 2 * discordant, np.sqrt(pairs * (pairs - tied)))
+    return divide(pairs - tied - 2 * discordant, np.sqrt(pairs * (pairs - tied)))
 
 
 def spearman(steps: Orders, reference: Array) -> Array:
@@ -140,10 +140,11 @@ def spearman(steps: Orders, reference: Array) -> Array:
     """
     ranks, reference_ranks = ranked(steps).relative - 0.5, ranked(reference).relative - 0.5
     variances = np.einsum("...i,...i", ranks, ranks) * (reference_ranks @ reference_ranks)
-    return _ratio(ranks @ reference_ranks, np.sqrt(variances))
+    return divide(ranks @ reference_ranks, np.sqrt(variances))
 
 
-def _ratio(numerator: Array, denominator: Array) -> Array:
+def divide(numerator: Array, denominator: Array) -> Array:
+    """NaN where the denominator is not positive."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(denominator > 0, numerator / denominator, np.nan)
 
@@ -319,7 +320,7 @@ def diversity(sums: Array, squares: Array) -> Array:
     """
     total, vector = sums[..., 0], sums[..., 1:]
     squared_norm = np.einsum("...i,...i", vector, vector).astype(np.float64)
-    return 1 - _ratio(squared_norm - squares, np.asarray(total**2 - squares))
+    return 1 - divide(squared_norm - squares, np.asarray(total**2 - squares))
 
 
 LABELS = ("outer-to-inner", "left-to-right", "right-to-left", "inner-to-outer", "other")
@@ -393,11 +394,8 @@ def _edge_chances(masked: int, size: int) -> Array:
     """
     if size == masked:
         return np.eye(1, size + 1, size)[0]
-
-    def holding(t: int) -> int:
-        return comb(masked - t, size - t) if t <= size else 0
-
-    exactly = [(t + 1) * (holding(t) - 2 * holding(t + 1) + holding(t + 2)) for t in range(size + 1)]
+    holding = [*(comb(masked - t, size - t) for t in range(size + 1)), 0, 0]
+    exactly = [(t + 1) * (holding[t] - 2 * holding[t + 1] + holding[t + 2]) for t in range(size + 1)]
     return np.array([count / comb(masked, size) for count in exactly])
 
 

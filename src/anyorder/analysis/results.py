@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from anyorder.analysis.order_metrics import Array
+from anyorder.analysis.order_metrics import Array, divide
 
 SOLVED = "solved"
 """The metric that only puzzles have."""
@@ -83,17 +83,14 @@ class Analysis:
         return record
 
 
-Finish = Callable[[Array, Array], Array]
-"""From weighted sums (..., columns) and the sum of squared weights times the first column (...) to a metric (...)."""
-
-
 @dataclass(frozen=True)
 class Statistic:
     """A metric as something to sum over sentences, for K orders of each."""
 
     columns: Array
     """(K, sentences, columns)"""
-    finish: Finish
+    finish: Callable[[Array, Array], Array]
+    """From weighted sums (..., columns), and the sum of squared weights times the first column, to a metric (...)."""
     centered: bool = False
     """Shift the resampled metrics so that their mean is the metric: a test set that contains sentences twice is less
     varied, and its entropy is lower."""
@@ -104,7 +101,8 @@ class Statistic:
 
         A denominator is zero where a sentence has no such number.
         """
-        return cls(np.stack(np.broadcast_arrays(denominators, numerators), -1), divide_columns)
+        columns = np.stack(np.broadcast_arrays(denominators, numerators), -1)
+        return cls(columns, lambda sums, squares: divide(sums[..., 1], sums[..., 0]))
 
     def values(self) -> Array:
         """(K,): every sentence once."""
@@ -124,11 +122,6 @@ class Statistic:
         return int(np.count_nonzero(self.columns[0, :, 0]))
 
 
-def divide_columns(sums: Array, squares: Array) -> Array:
-    """The second column divided by the first; NaN where that is zero."""
-    return np.divide(sums[..., 1], sums[..., 0], out=np.full(sums.shape[:-1], np.nan), where=sums[..., 0] > 0)
-
-
 class MetricEstimator:
     """Estimates the metrics of systems, and compares them with those of the first one."""
 
@@ -137,13 +130,12 @@ class MetricEstimator:
         drawn = random.multinomial(sentences, np.full(sentences, 1 / sentences), samples)
         self._weights = drawn.astype(np.float32)
         """(samples, sentences)"""
-        self._first: dict[str, tuple[float, Array]] | None = None
-        """Value and resampled values of the first system, by metric."""
+        self._first: dict[str, tuple[float, Array]] = {}
+        """Value and resampled values of the first system, by metric; empty before it."""
 
     def metrics(self, statistics: Mapping[str, Statistic], nulls: Mapping[str, Sequence[Array]]) -> dict[str, Metric]:
         """The metrics of one system. nulls: Values of test sets with shuffled orders, in chunks, if any."""
-        estimates = {}
-        metrics = {}
+        estimates, metrics = {}, {}
         for name, statistic in statistics.items():
             value, resampled = float(statistic.values()[0]), statistic.resampled(self._weights)
             if statistic.centered:
@@ -151,15 +143,14 @@ class MetricEstimator:
             estimates[name] = value, resampled
             null = np.concatenate(nulls.get(name, [np.full(1, np.nan)]))
             difference: tuple[float | None, ...] = (None, None, None)
-            if self._first is not None and name in self._first:
+            if name in self._first:
                 first_value, first_resampled = self._first[name]
                 difference = _round(value - first_value), *_interval(resampled - first_resampled)
             metrics[name] = Metric(
                 _round(value), *_interval(resampled), _round(float(np.mean(null))), *_interval(null),
                 statistic.count, *difference,
             )  # fmt: skip
-        if self._first is None:
-            self._first = estimates
+        self._first = self._first or estimates
         return metrics
 
 
