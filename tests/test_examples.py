@@ -17,7 +17,7 @@ from anyorder.decoding.schedules import SCHEDULES
 from anyorder.learning.rewards import REWARDS
 from anyorder.models.hf.families import FAMILIES
 from anyorder.orders import ORDERS
-from anyorder.report.grids import pack_grid
+from anyorder.report.html import pack_grid
 from anyorder.tasks import TASKS, make_puzzle
 from tests.models import checkpoints
 

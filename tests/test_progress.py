@@ -8,7 +8,7 @@ import pytest
 
 from anyorder.cli import main
 from anyorder.progress import WIDE, Screen
-from anyorder.report.table_data import Cell, Column, TableData
+from anyorder.report.tables import Cell, Column, TableData
 from anyorder.report.terminal import render_tables
 
 TABLE = TableData(

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from anyorder.analysis import linguistics, order_metrics
-from anyorder.analysis.analyze import analyze
+from anyorder.analysis.analyze import BINS, analyze
 from anyorder.analysis.linguistics import Annotation
-from anyorder.analysis.order_labels import LABELS
+from anyorder.analysis.order_metrics import LABELS
 from anyorder.analysis.results import Analysis
-from anyorder.analysis.system_metrics import BINS
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from tests.analysis.paper import AFFLECK, MOSTLY_LEFT_TO_RIGHT, TEARGAS

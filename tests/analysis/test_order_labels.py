@@ -10,17 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.analysis import order_metrics
-from anyorder.analysis.order_labels import LABELS, edge_threshold, labels, tau_threshold
+from anyorder.analysis.order_metrics import LABELS, edge_threshold, labels, tau_threshold
 from tests.analysis.paper import AFFLECK, AFFLECK_OTHER_READING, MOSTLY_LEFT_TO_RIGHT, TEARGAS
 
 
-def label(steps: Sequence[int] | np.ndarray) -> np.ndarray:
-    orders = order_metrics.ranked(steps)
-    return labels(orders, order_metrics.kendall(orders, order_metrics.left_to_right(orders.length)))
-
-
 def name(steps: Sequence[int] | np.ndarray) -> str:
-    return LABELS[int(label(steps))]
+    return LABELS[int(labels(steps))]
 
 
 def slow_sides(steps: Sequence[int]) -> tuple[int, int, int]:
@@ -123,25 +118,25 @@ def test_labels_agree_with_the_papers_examples() -> None:
 def test_labels_of_pure_orders(length: int) -> None:
     outer_in, left_to_right = order_metrics.outer_in(length), order_metrics.left_to_right(length)
     orders = outer_in, left_to_right, left_to_right[::-1], length + 1 - outer_in
-    assert [int(label(order)) for order in orders] == [0, 1, 2, 3]
+    assert [int(labels(order)) for order in orders] == [0, 1, 2, 3]
 
 
 def test_few_random_orders_get_a_label() -> None:
     random = np.random.default_rng(5)
     for length, most in ((6, 0.08), (8, 0.065), (10, 0.065), (25, 0.065), (60, 0.065)):
         steps = random.permuted(np.tile(np.arange(length), (20_000, 1)), axis=1)
-        shares = np.bincount(label(steps), minlength=5) / len(steps)
+        shares = np.bincount(labels(steps), minlength=5) / len(steps)
         assert 0.01 < 1 - shares[4] < most, length
         assert max(shares[0], shares[3]) < 0.0125 * 1.3 or length == 6, length
-    assert int(label([1])) == 4
+    assert int(labels([1])) == 4
 
 
 @given(st.integers(2, 14).flatmap(lambda n: st.permutations(range(1, n + 1))))
 def test_mirrored_and_reversed_orders(steps: Sequence[int]) -> None:
     one, n = np.array(steps), len(steps)
     mirrored, reversed_ = [0, 2, 1, 3, 4], [3, 2, 1, 0, 4]
-    assert int(label(one[::-1])) == mirrored[int(label(one))]
-    assert int(label(n + 1 - one)) == reversed_[int(label(one))]
+    assert int(labels(one[::-1])) == mirrored[int(labels(one))]
+    assert int(labels(n + 1 - one)) == reversed_[int(labels(one))]
 
 
 @given(
@@ -150,6 +145,6 @@ def test_mirrored_and_reversed_orders(steps: Sequence[int]) -> None:
     )
 )
 def test_a_batch_is_labeled_like_each_of_its_sentences(several: list[list[int]]) -> None:
-    expected = [int(label(steps)) for steps in several]
-    assert label(np.array(several)).tolist() == expected
-    assert label(np.array(several)[None]).tolist() == [expected]
+    expected = [int(labels(steps)) for steps in several]
+    assert labels(np.array(several)).tolist() == expected
+    assert labels(np.array(several)[None]).tolist() == [expected]

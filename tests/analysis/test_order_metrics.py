@@ -24,7 +24,8 @@ def relative_steps(steps: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def diversity(signs: np.ndarray, weights: np.ndarray) -> float:
-    return float(order_metrics.diversity(weights @ signs, weights.sum(), (weights**2).sum()))
+    sums = np.array([weights.sum(), *(weights @ signs)])
+    return float(order_metrics.diversity(sums, (weights**2).sum()))
 
 
 def sign(number: float) -> int:

@@ -18,7 +18,7 @@ from anyorder.app.served_model import ServedModel
 from anyorder.app.server import create_app
 from anyorder.decoder import Decoder
 from anyorder.errors import InputError
-from anyorder.report.grids import pack_grid
+from anyorder.report.html import pack_grid
 from anyorder.tasks import TASKS, Examples, make_task
 from anyorder.tasks.encoder import EncoderConfig, new_encoder, save_encoder
 from tests.app.servers import MASKED, PUZZLES

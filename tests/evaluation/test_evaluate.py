@@ -17,7 +17,7 @@ from anyorder.errors import InputError
 from anyorder.evaluation.bleu import MosesScorer, bleu_of_sums, multi_bleu, sentence_counts
 from anyorder.evaluation.evaluate import evaluate
 from anyorder.evaluation.significance import Test, compare, holm
-from anyorder.report.table_data import evaluation_table
+from anyorder.report.tables import evaluation_table
 from tests.conftest import toy_pairs
 
 REFERENCES = [english for _, english in toy_pairs(30, seed=6)]

@@ -17,7 +17,7 @@ from anyorder.errors import InputError
 from anyorder.evaluation.bleu import multi_bleu
 from anyorder.evaluation.evaluate import Evaluation, evaluate
 from anyorder.evaluation.evaluate_orders import HEURISTIC_ORDERS, evaluate_orders
-from anyorder.report.table_data import evaluation_table
+from anyorder.report.tables import evaluation_table
 from anyorder.report.terminal import render_tables
 from tests.conftest import tiny, toy_pairs
 

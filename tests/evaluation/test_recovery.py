@@ -18,7 +18,7 @@ from anyorder.evaluation.evaluate_orders import MASKED_ORDERS, evaluate_orders
 from anyorder.evaluation.significance import bootstrap_intervals, compare
 from anyorder.evaluation.test_set import read_test_set
 from anyorder.learning.data import text_data
-from anyorder.report.table_data import evaluation_table
+from anyorder.report.tables import evaluation_table
 from anyorder.tasks import Generate
 from anyorder.tasks.masked import mask_positions
 from tests.models.checkpoints import MASK, network, save

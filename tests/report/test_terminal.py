@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from anyorder.analysis.analyze import analyze
 from anyorder.decoding.trajectory import Trajectory, Write
-from anyorder.report.table_data import Cell, Column, TableData, analysis_tables
+from anyorder.report.tables import Cell, Column, TableData, analysis_tables
 from anyorder.report.terminal import render_tables, trace
 from tests.report.conftest import make_answers, make_systems
 

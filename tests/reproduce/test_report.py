@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from anyorder.report.table_data import Cell, Column
+from anyorder.report.tables import Cell, Column
 from anyorder.reproduce.jobs import Cost
 from anyorder.reproduce.report import Compared, PartScore, Report, RowScore, combine_seeds, cost_text
 from anyorder.reproduce.tables import TABLES, Part

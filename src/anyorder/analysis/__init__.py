@@ -1,4 +1,1 @@
-"""Measuring the order in which sentences were filled: its shape, its ties to language, and whole test sets.
-
-Everything here takes `Trajectory` records and needs only numpy, no model.
-"""
+"""Measuring the order in which sentences were filled: its shape, its ties to language, and whole test sets."""

@@ -1,8 +1,8 @@
 """How the order relates to the language: subwords, parts of speech, constituents, frequency, repetitions.
 
-A `Text` is what one system wrote, all sentences concatenated; `Ranks` says when each token was filled, for the actual
-orders and for any number of shuffled ones at once (leading axis K). Every measure returns what to sum over sentences:
-(K, sentences) numerators and (sentences,) denominators. Knows nothing about parsers.
+A `Text` is what one system wrote, all sentences concatenated. When each token was filled is given as (K, tokens), for
+the actual orders or for any number of shuffled ones at once; `earlier`, `until` and `relative` are those of
+`order_metrics.RankedOrders`. Every measure returns what to sum over sentences. Knows nothing about parsers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from anyorder.analysis.order_metrics import Array
-from anyorder.analysis.statistics import Ratio
+from anyorder.analysis.order_metrics import Array, divide
+from anyorder.analysis.results import Statistic
 from anyorder.data.vocabulary import join_subwords
 
 Span = tuple[int, int]
@@ -62,15 +62,8 @@ class Text:
     @cached_property
     def suffixes(self) -> Array:
         """(suffixes,) the indices of tokens that continue a word and have a neighbor on both sides."""
-        return np.array(
-            [
-                start + i
-                for start, word_of in zip(self.starts.tolist(), self.word_of, strict=True)
-                for i in range(1, len(word_of) - 1)
-                if word_of[i] == word_of[i - 1]
-            ],
-            np.int64,
-        )
+        word = np.array([word for word_of in self.word_of for word in word_of], np.int64)
+        return 1 + np.flatnonzero((word[1:-1] == word[:-2]) & (self.owner[2:] == self.owner[:-2]))
 
     @cached_property
     def tags(self) -> Array | None:
@@ -100,29 +93,19 @@ class Text:
         return np.array([np.log(counts[token]) for tokens in self.sentences for token in tokens], np.float64)
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """When every token was filled: (K, tokens) each, see `order_metrics.RankedOrders`."""
-
-    earlier: Array
-    until: Array
-    relative: Array
-
-
-def suffixes_last(text: Text, ranks: Ranks) -> dict[str, Ratio]:
+def suffixes_last(text: Text, earlier: Array) -> dict[str, Statistic]:
     """Suffixes filled later than both neighbors: the share of sentences with such a suffix among those that have any
     (the paper's figure), and the share of such suffixes among all.
 
     A suffix is a token that continues a word: the one before it ends in `@@`. It needs a neighbor on both sides.
     """
     at = text.suffixes
-    rank = ranks.earlier[:, at]
-    late = (rank > ranks.earlier[:, at - 1]) & (rank > ranks.earlier[:, at + 1])
+    late = earlier[:, at] > np.maximum(earlier[:, at - 1], earlier[:, at + 1])
     of_sentences, of_suffixes = _any_and_all(late, text.owner[at], len(text.sentences))
     return {"suffix last share": of_sentences, "suffixes last": of_suffixes}
 
 
-def constituents_at_once(text: Text, ranks: Ranks) -> dict[str, Ratio]:
+def constituents_at_once(text: Text, earlier: Array, until: Array) -> dict[str, Statistic]:
     """Constituents filled in consecutive steps: the share of sentences with such a constituent among those that have
     any, and the share of such constituents among all.
 
@@ -132,33 +115,24 @@ def constituents_at_once(text: Text, ranks: Ranks) -> dict[str, Ratio]:
     if text.spans is None:
         return {}
     first, end, owner = text.spans
-    start_rank = _over_spans(ranks.earlier, first, end, np.minimum)
-    end_rank = _over_spans(ranks.until, first, end, np.maximum)
-    of_sentences, of_all = _any_and_all(end_rank - start_rank == end - first, owner, len(text.sentences))
+    filled_meanwhile = np.empty((len(until), len(first)), until.dtype)
+    for length in np.unique(end - first):  # spans of one length together; they may overlap
+        spans = np.flatnonzero(end - first == length)
+        tokens = first[spans, None] + np.arange(length)
+        filled_meanwhile[:, spans] = until[:, tokens].max(-1) - earlier[:, tokens].min(-1)
+    of_sentences, of_all = _any_and_all(filled_meanwhile == end - first, owner, len(text.sentences))
     return {"constituent sentence share": of_sentences, "constituent share": of_all}
 
 
-def _over_spans(values: Array, first: Array, end: Array, extreme_of: np.ufunc) -> Array:
-    """(K, spans) the minimum or maximum of each span; spans may overlap."""
-    extremes = np.empty((len(values), len(first)), values.dtype)
-    for length in np.unique(end - first):
-        spans = np.flatnonzero(end - first == length)
-        extreme = values[:, first[spans]]
-        for i in range(1, length):
-            extreme = extreme_of(extreme, values[:, first[spans] + i])
-        extremes[:, spans] = extreme
-    return extremes
-
-
-def _any_and_all(found: Array, owner: Array, count: int) -> tuple[Ratio, Ratio]:
+def _any_and_all(found: Array, owner: Array, count: int) -> tuple[Statistic, Statistic]:
     """By sentence: whether any of its items was found, and how many were. `owner` ascends."""
     found_items = sum_by(found, owner, count)
     items = np.bincount(owner, minlength=count)
-    any_found = (found_items > 0).astype(np.float64), (items > 0).astype(np.float64)
-    return any_found, (found_items, items.astype(np.float64))
+    any_found = Statistic.ratio((found_items > 0).astype(np.float64), (items > 0).astype(np.float64))
+    return any_found, Statistic.ratio(found_items, items.astype(np.float64))
 
 
-def steps_by_tag(text: Text, ranks: Ranks) -> dict[str, Ratio]:
+def steps_by_tag(text: Text, relative: Array) -> dict[str, Statistic]:
     """Relative step of the tokens of each part of speech, most frequent first, and of function and content words."""
     if text.tags is None:
         return {}
@@ -167,25 +141,23 @@ def steps_by_tag(text: Text, ranks: Ranks) -> dict[str, Ratio]:
     chosen["function word step"] = np.isin(text.tags, sorted(FUNCTION))
     chosen["content word step"] = np.isin(text.tags, sorted(CONTENT))
     count = len(text.sentences)
-    ratios: dict[str, Ratio] = {}
+    statistics = {}
     for metric, tokens in chosen.items():
         at = np.flatnonzero(tokens)
         owner = text.owner[at]
         items = np.bincount(owner, minlength=count).astype(np.float64)
-        ratios[metric] = sum_by(ranks.relative[:, at], owner, count), items
-    return ratios
+        statistics[metric] = Statistic.ratio(sum_by(relative[:, at], owner, count), items)
+    return statistics
 
 
-def frequency_moments(text: Text, ranks: Ranks, frequencies: Array) -> Array:
+def frequency_moments(text: Text, relative: Array, frequencies: Array) -> Array:
     """(K, sentences, 6): count and sums of x, y, xx, yy, xy for x the log frequency and y the relative step.
 
     Both are centered, which changes no correlation and keeps the sums small.
     """
-    count, y = len(text.sentences), ranks.relative - 0.5
-    x = frequencies[None] - frequencies.mean()
-    of_x = [np.broadcast_to(sum_by(value, text.owner, count), (len(y), count)) for value in (np.ones_like(x), x, x * x)]
-    of_y = [sum_by(value, text.owner, count) for value in (y, y * y, x * y)]
-    return np.stack([of_x[0], of_x[1], of_y[0], of_x[2], of_y[1], of_y[2]], -1)
+    x, y = frequencies[None] - frequencies.mean(), relative - 0.5
+    sums = [sum_by(values, text.owner, len(text.sentences)) for values in (np.ones_like(x), x, y, x * x, y * y, x * y)]
+    return np.stack(np.broadcast_arrays(*sums), -1)
 
 
 def correlation(moments: Array) -> Array:
@@ -193,7 +165,7 @@ def correlation(moments: Array) -> Array:
     n, x, y, xx, yy, xy = np.moveaxis(moments, -1, 0)
     spread = np.maximum(n * xx - x * x, 0) * np.maximum(n * yy - y * y, 0)
     enough = spread > 1e-9 * np.maximum(n, 1) ** 2
-    return np.divide(n * xy - x * y, np.sqrt(spread), out=np.full(np.shape(n), np.nan), where=enough)
+    return np.where(enough, divide(n * xy - x * y, np.sqrt(spread)), np.nan)
 
 
 def repetitions(words: Sequence[Sequence[str]]) -> tuple[Array, Array]:

@@ -225,8 +225,7 @@ def parse_tree(line: str) -> tuple[str, frozenset[Span]]:
 
 def spans_of_tree(tokens: Sequence[str], trees: Trees) -> list[Span] | None:
     """Constituents of a sentence, in tokens, except those that split a token or are one token. None without a tree."""
-    pieces = [token.removesuffix("@@") for token in tokens]
-    pieces = [piece if piece else token for piece, token in zip(pieces, tokens, strict=True)]
+    pieces = [token.removesuffix("@@") or token for token in tokens]
     spans = trees.get("".join(pieces))
     if spans is None:
         return None

@@ -10,8 +10,7 @@ from anyorder.data.corpus import read_lines
 from anyorder.decoding.trajectory import read_systems
 from anyorder.errors import InputError
 from anyorder.files import check_writable
-from anyorder.report.table_data import analysis_tables
-from anyorder.report.table_export import check_table_file, format_tables
+from anyorder.report.tables import analysis_tables, check_table_file, format_tables
 from anyorder.report.terminal import render_tables
 
 

@@ -18,12 +18,11 @@ from anyorder.errors import InputError, check_number
 from anyorder.evaluation.evaluate import Evaluation
 from anyorder.evaluation.evaluate import evaluate as evaluate_systems
 from anyorder.evaluation.evaluate_orders import default_orders, evaluate_orders, name_regimes
+from anyorder.evaluation.puzzles import puzzle_task
 from anyorder.evaluation.significance import SAMPLES, Test, check_test
-from anyorder.evaluation.systems import puzzle_task
 from anyorder.models.hf.pretrained import is_transformers
 from anyorder.orders import make_order, split_orders
-from anyorder.report.table_data import evaluation_table
-from anyorder.report.table_export import check_table_file, format_tables
+from anyorder.report.tables import check_table_file, evaluation_table, format_tables
 from anyorder.report.terminal import render_tables
 from anyorder.tasks import Infill, PuzzleTask, Task, Translation, make_puzzle
 

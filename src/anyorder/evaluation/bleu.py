@@ -161,23 +161,11 @@ def bleu_of_sums(metric: BLEU, sums: Counts) -> NDArray[np.float64]:
     order = metric.max_ngram_order
     produced, expected = sums[..., 0], sums[..., 1]
     matched, total = sums[..., 2 : 2 + order], sums[..., 2 + order :]
-    precisions, possible = _precisions(metric, matched, total)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        brevity_penalty = np.exp(np.minimum(0.0, 1 - expected / produced))
-        logarithms = np.log(precisions)
-    if metric.effective_order:
-        mean = np.where(possible, logarithms, 0.0).sum(-1) / np.maximum(1, possible.sum(-1))
-    else:
-        mean = logarithms.mean(-1)
-    return np.where(matched.any(-1), 100 * brevity_penalty * np.exp(mean), 0.0)
-
-
-def _precisions(metric: BLEU, matched: Counts, total: Counts) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The smoothed precision of each n, and whether there are n-grams at all. Both (..., N)."""
+    any_matched = matched.any(-1)
     default = BLEU.SMOOTH_DEFAULTS[metric.smooth_method]
     value = default if metric.smooth_value is None else metric.smooth_value
     if metric.smooth_method == "add-k":
-        added = value * (np.arange(metric.max_ngram_order) > 0)
+        added = value * (np.arange(order) > 0)
         matched, total = matched + added, total + added
     possible = total > 0
     missing = possible & (matched == 0)
@@ -185,4 +173,11 @@ def _precisions(metric: BLEU, matched: Counts, total: Counts) -> tuple[NDArray[n
         matched = np.where(missing, 0.5 ** np.cumsum(missing, -1), matched)
     elif metric.smooth_method == "floor":
         matched = np.where(missing, value, matched)
-    return matched / np.where(possible, total, 1), possible
+    with np.errstate(divide="ignore", invalid="ignore"):
+        brevity_penalty = np.exp(np.minimum(0.0, 1 - expected / produced))
+        logarithms = np.log(matched / np.where(possible, total, 1))
+    if metric.effective_order:
+        mean = np.where(possible, logarithms, 0.0).sum(-1) / np.maximum(1, possible.sum(-1))
+    else:
+        mean = logarithms.mean(-1)
+    return np.where(any_matched, 100 * brevity_penalty * np.exp(mean), 0.0)

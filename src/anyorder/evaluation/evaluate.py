@@ -4,33 +4,26 @@ A test set has metrics. Systems are compared by the first of them. All are compu
 sums of counts per example, so there is one table, one test and one JSON whatever the task is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
 
 from anyorder.data.line_problems import LineNote
+from anyorder.decoding.signature import Signature
 from anyorder.decoding.trajectory import Trajectory, check_systems
 from anyorder.errors import InputError
 from anyorder.evaluation.bleu import Bleu, ChrF, SacreBLEUScorer, Scorer, default_tokenizer
-from anyorder.evaluation.metrics import Interval, Metric
-from anyorder.evaluation.puzzles import puzzle_metrics
+from anyorder.evaluation.metrics import Interval, Metric, Systems
+from anyorder.evaluation.puzzles import puzzle_metrics, puzzle_task
 from anyorder.evaluation.significance import MIN_SENTENCES, SAMPLES, SEED, Difference, Test, check_test, compare, holm
-from anyorder.evaluation.systems import (
-    Systems,
-    common_order,
-    common_setting,
-    common_signature,
-    common_task,
-    name_systems,
-    puzzle_task,
-)
 from anyorder.tasks import PuzzleTask
 from anyorder.tasks.puzzles import read_puzzles
 
 DIGITS = 4
 """Digits that scores are rounded to, except those of existing translations, which are sacreBLEU's."""
+UNKNOWN = "unknown"
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference per sentence; or, for several references, a list of such lists, each with one per sentence."""
 
@@ -190,10 +183,11 @@ def evaluate(
         raise InputError("are missing: translations are scored against them", "references")
     for one in sets:
         check_systems(systems, one)
+    direction = distinct(run.task for runs in systems.values() for run in runs)
     if tokenize is None:
-        tokenize = default_tokenizer(common_task(systems).rpartition("-")[2], "13a")
+        tokenize = default_tokenizer(direction.rpartition("-")[2], "13a")
     scorer = SacreBLEUScorer(tokenize) if isinstance(tokenize, str) else tokenize
-    return score_systems(systems, [Bleu(scorer, sets), ChrF(sets)], common_task(systems), against, test, samples)
+    return score_systems(systems, [Bleu(scorer, sets), ChrF(sets)], direction, against, test, samples)
 
 
 def _evaluate_puzzles(
@@ -247,25 +241,63 @@ def score_systems(
         intervals = {metric.name: metric.intervals(counts[metric.name], samples) for metric in metrics}
         for name, runs in systems.items():
             of_limit = [runs[i] for i in indices]
+            settings = [_parse(text) for text in dict.fromkeys(run.signature for run in of_limit)]
             rows.append(
                 Score(
                     system=name,
-                    order=common_order(of_limit),
+                    order=distinct(run.order for run in of_limit),
                     max_length=limit,
                     unit=unit,
                     count=len(of_limit),
                     scores={metric.name: metric.value(counts[metric.name][name].sum(0)) for metric in metrics},
                     intervals={key: found[name] for key, found in intervals.items() if found},
                     differences=differences.get(name, {}),
-                    schedule=common_setting(of_limit, "schedule"),
-                    revision=common_setting(of_limit, "revision"),
+                    schedule=distinct(one.get("schedule") for one in settings),
+                    revision=distinct(one.get("revision") for one in settings),
                     forwards=sum(run.forwards for run in of_limit) / len(of_limit),
                 )
             )
-    settings = {key: value for metric in metrics for key, value in metric.settings().items()}
-    signature = common_signature(systems).with_settings(**settings, test=test, sides=2, samples=samples)
+    measured = {key: value for metric in metrics for key, value in metric.settings().items()}
+    signature = common_signature(systems).with_settings(**measured, test=test, sides=2, samples=samples)
     signature = signature.with_settings("test.", seed=SEED).with_settings(against=",".join(baselines))
     return Evaluation(str(signature), task, rows, metrics, notes)
+
+
+def name_systems(systems: Systems | Sequence[Trajectory]) -> Systems:
+    """The systems by name; trajectories alone are one system, named after their order."""
+    if isinstance(systems, Mapping):
+        return systems
+    return {distinct(run.order for run in systems) or "system": systems}
+
+
+def distinct(values: Iterable[str | None]) -> str:
+    """The different values, separated by commas; empty if none is recorded."""
+    return ", ".join(dict.fromkeys(value for value in values if value))
+
+
+def common_signature(systems: Systems) -> Signature:
+    """The settings that the trajectories were decoded with.
+
+    `order` is `*`, because each system has its own, followed by what identifies a learned order. A setting that
+    differs between trajectories lists its values; `unknown` is one of them if a trajectory records none.
+    """
+    runs = [run for own in systems.values() for run in own]
+    recorded = {text: _parse(text) for text in dict.fromkeys(run.signature for run in runs)}
+    identities = [recorded[run.signature].get("order", run.order) for run in runs]
+    orders = dict.fromkeys(identity for identity, run in zip(identities, runs, strict=True) if identity != run.order)
+    settings: dict[str, str] = {}
+    for key in dict.fromkeys(key for signature in recorded.values() for key in signature):
+        values = dict.fromkeys(signature.get(key, UNKNOWN) for signature in recorded.values())
+        settings[key] = ",".join(["*", *orders] if key == "order" else values)
+    return Signature(settings)
+
+
+def _parse(text: str) -> Signature:
+    """The signature; empty if a file from elsewhere has text in another format."""
+    try:
+        return Signature.parse(text)
+    except InputError:
+        return Signature()
 
 
 def check_against(against: Sequence[str], names: Sequence[str]) -> list[str]:

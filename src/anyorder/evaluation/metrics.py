@@ -18,6 +18,8 @@ from anyorder.evaluation.significance import bootstrap_intervals
 Counts = NDArray[Any]
 """(N, K) what to sum over N examples."""
 Interval = tuple[float, float]
+Systems = Mapping[str, Sequence[Trajectory]]
+"""Trajectories of the same examples by the name of the system."""
 NORMAL_95 = 1.959964
 """The normal distribution's quantile for 95%."""
 

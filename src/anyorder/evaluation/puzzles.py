@@ -1,14 +1,14 @@
-"""Puzzles: which answers trajectories give, and which of them are right. Needs no model."""
+"""Puzzles: which trajectories solve them, which answers they give, and which of these are right. Needs no model."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
 
-from anyorder.decoding.trajectory import Trajectory
+from anyorder.decoding.trajectory import INFILL, Trajectory
 from anyorder.errors import InputError
-from anyorder.evaluation.metrics import Counts, Interval, Metric, Share, wilson_interval
-from anyorder.tasks import PuzzleTask
+from anyorder.evaluation.metrics import Counts, Interval, Metric, Share, Systems, wilson_interval
+from anyorder.tasks import TASKS, PuzzleTask, make_puzzle
 from anyorder.tasks.puzzles import EMPTY, PuzzleLines
 
 
@@ -50,6 +50,33 @@ def puzzle_metrics(task: PuzzleTask, read: PuzzleLines, indices: Sequence[int]) 
     chosen = list(indices)
     solutions = None if read.solutions is None else read.solutions[chosen]
     return [Solved(task, read.puzzles[chosen], solutions), Cells(task, read.puzzles[chosen], solutions)]
+
+
+def puzzle_task(systems: Systems) -> PuzzleTask | None:
+    """The puzzle task that the trajectories solve; None if they do something else, or solve several tasks.
+
+    Among them there may be lines that are not puzzles and were filled as text, and trajectories without a task.
+    """
+    names = {trajectory.task for trajectories in systems.values() for trajectory in trajectories} - {INFILL, ""}
+    [name] = names if len(names) == 1 else [""]
+    return make_puzzle(name) if name in TASKS and issubclass(TASKS[name], PuzzleTask) else None
+
+
+def only_puzzles(
+    systems: Systems, task: PuzzleTask, references: Sequence[str] | None = None
+) -> tuple[Systems, Sequence[str] | None]:
+    """The lines that at least one system solves as a puzzle of this task, and their references."""
+    rows = zip(*systems.values(), strict=True)
+    lines = [i for i, row in enumerate(rows) if any(trajectory.task == task.name for trajectory in row)]
+    kept = {name: [trajectories[i] for i in lines] for name, trajectories in systems.items()}
+    return kept, None if references is None else [references[i] for i in lines]
+
+
+def grid_task(systems: Systems) -> PuzzleTask | None:
+    """The puzzle task whose grid all trajectories fill; None if they do something else."""
+    task = puzzle_task(systems)
+    lengths = {len(run.canvas or run.tokens) for runs in systems.values() for run in runs}
+    return task if task is not None and lengths == {task.cells} else None
 
 
 def answers_of(task: PuzzleTask, trajectories: Sequence[Trajectory]) -> np.ndarray:

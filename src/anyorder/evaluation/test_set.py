@@ -134,15 +134,17 @@ def read_test_set(
         return masked_test_set(decoder, mask_lines(decoder.model, lines, share, seed), share, names[0])
     if not sets:
         raise InputError(f"are missing: {task.name} is scored against them", "references")
+    # Lists of references without a name get the last name.
+    sides = {"source": names[0], **{_side(k): names[min(k + 1, len(names) - 1)] for k in range(len(sets))}}
     if isinstance(task, Translation):
-        return _pairs(decoder, lines, sets, is_gold, tokenize, names)
+        return _pairs(decoder, lines, sets, is_gold, tokenize, sides)
     examples = task.examples(decoder.model, lines, sets[0])
 
     def metrics(indices: Sequence[int]) -> list[Metric]:
         return [Same([sets[0][i] for i in indices])]
 
     sizes, problems = np.ones(len(lines), np.int64), [example.problems for example in examples]
-    return TestSet(decoder, examples, sizes, metrics, problems, sets, {"source": names[0], "reference": names[1]})
+    return TestSet(decoder, examples, sizes, metrics, problems, sets, sides)
 
 
 def stored_test_set(decoder: Decoder, split: Split, rows: Sequence[int] | None = None) -> TestSet:
@@ -181,7 +183,7 @@ def _pairs(
     sets: Sequence[Sequence[str]],
     is_gold: bool,
     tokenize: str | Scorer | None,
-    names: Sequence[str],
+    sides: Mapping[str, str],
 ) -> TestSet:
     """Sentences and their translations. Gold lengths and length limits are those of the first list of references."""
     model = decoder.model
@@ -202,10 +204,7 @@ def _pairs(
         chosen = [[one[i] for i in indices] for one in references]
         return [Bleu(scorer, chosen), ChrF(chosen)]
 
-    # Lists of references without a name get the last name.
-    by_side = {_side(k): names[min(k + 1, len(names) - 1)] for k in range(len(sets))}
-    by_side = {"source": names[0], **by_side}
-    return TestSet(decoder, examples, np.array(sizes, np.int64), metrics, problems, references, by_side)
+    return TestSet(decoder, examples, np.array(sizes, np.int64), metrics, problems, references, sides)
 
 
 def _side(reference: int) -> str:

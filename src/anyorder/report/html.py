@@ -6,14 +6,19 @@ It packs trajectories and an analysis into plain JSON and must not depend on mod
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from anyorder.analysis.results import Analysis
 from anyorder.decoding.trajectory import Trajectory, Write, check_systems
-from anyorder.evaluation.systems import only_puzzles, puzzle_task
+from anyorder.errors import InputError
+from anyorder.evaluation.metrics import Systems
+from anyorder.evaluation.puzzles import grid_task, only_puzzles, puzzle_task, solved_puzzles
 from anyorder.files import atomic_file
-from anyorder.report.grids import pack_grid
+from anyorder.tasks.puzzles import EMPTY
 from anyorder.web.bundle import page
 
 FORMAT = 1
@@ -21,7 +26,7 @@ FORMAT = 1
 
 def write_html(
     file: Path,
-    systems: Mapping[str, Sequence[Trajectory]],
+    systems: Systems,
     analysis: Analysis | Mapping[str, Any] | None = None,
     references: Sequence[str] | None = None,
     title: str = "Generation orders",
@@ -32,7 +37,7 @@ def write_html(
 
 
 def report_page(
-    systems: Mapping[str, Sequence[Trajectory]],
+    systems: Systems,
     analysis: Analysis | Mapping[str, Any] | None = None,
     references: Sequence[str] | None = None,
     title: str = "Generation orders",
@@ -49,7 +54,7 @@ def report_page(
 
 
 def pack(
-    systems: Mapping[str, Sequence[Trajectory]],
+    systems: Systems,
     analysis: Analysis | Mapping[str, Any] | None = None,
     references: Sequence[str] | None = None,
 ) -> dict[str, Any]:
@@ -120,6 +125,38 @@ def _spelled(run: Trajectory) -> Iterator[str]:
     yield from run.tokens
     yield from (token for token in run.canvas or () if token is not None)
     yield from (write.token for write in _revising_writes(run))
+
+
+def pack_grid(systems: Systems, references: Sequence[str] | None = None) -> dict[str, Any] | None:
+    """What the page needs to draw grids; None if the trajectories do not all fill grids of one puzzle task.
+
+    If the references are solutions, they decide which answers are right; otherwise the rules do. The lists have one
+    entry for each system, in the systems' order.
+    """
+    task = grid_task(systems)
+    if task is None:
+        return None
+    solutions = None
+    with suppress(InputError):
+        grids = np.array([task.read(line) for line in references or ()]).reshape(-1, task.cells)
+        solutions = grids if len(grids) and (grids != EMPTY).all() else None
+    return {
+        "columns": task.columns,
+        "rows": task.rows,
+        "box": task.box,
+        "solved": [solved_puzzles(task, runs, solutions).tolist() for runs in systems.values()],
+        "has_solutions": solutions is not None,
+        "mean_steps": [mean_steps(runs, task.cells) for runs in systems.values()],
+    }
+
+
+def mean_steps(runs: Sequence[Trajectory], cells: int) -> list[float | None]:
+    """The mean step at which each cell is filled, over the puzzles where it is empty; None where it never is."""
+    total, count = np.zeros(cells), np.zeros(cells, np.int64)
+    for run in runs:
+        total[run.positions] += run.steps
+        count[run.positions] += 1
+    return [float(total[i] / count[i]) if count[i] else None for i in range(cells)]
 
 
 def _hundredths(logprob: float) -> int:

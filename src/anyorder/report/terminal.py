@@ -11,7 +11,7 @@ from rich.table import Table
 
 from anyorder.data.prepare import REASONS, FilterReport
 from anyorder.decoding.trajectory import Trajectory
-from anyorder.report.table_data import Cell, Column, TableData
+from anyorder.report.tables import Cell, Column, TableData
 
 if TYPE_CHECKING:  # it imports torch, which verbs that only print do not need
     from anyorder.tasks import PuzzleTask
@@ -32,7 +32,7 @@ def trace(trajectory: Trajectory) -> list[str]:
     left. A step that replaces an earlier token, which a revision masked again, shows both: `old->new`. In a grid,
     [ ] marks what the step wrote, and { } what it wrote over another symbol.
     """
-    from anyorder.report.grids import grid_task  # imports the scoring of answers, which a sentence does not need
+    from anyorder.evaluation.puzzles import grid_task  # imports the scoring of answers, which a sentence does not need
 
     task = grid_task({"": [trajectory]})
     return _trace_line(trajectory) if task is None else _trace_grid(trajectory, task)

@@ -21,8 +21,7 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.evaluation.evaluate import score_systems
 from anyorder.files import atomic_file
 from anyorder.records import read_json
-from anyorder.report.table_data import Cell, Column, TableData, count_text, p_value_cell
-from anyorder.report.table_export import format_tables
+from anyorder.report.tables import Cell, Column, TableData, count_text, format_tables, p_value_cell
 from anyorder.reproduce.data_folders import SplitSet
 from anyorder.reproduce.jobs import Cost, DecodeJob, plain_name, write_whole_json
 from anyorder.reproduce.tables import BASELINE, COST, SHARES, SOURCE, Part, Table, direction_title

@@ -20,7 +20,7 @@ from anyorder.errors import InputError, check_number, unknown
 from anyorder.evaluation.significance import MAX_SAMPLES, MIN_SAMPLES, SAMPLES
 from anyorder.files import check_plain_name, check_writable, lock_folder
 from anyorder.orders.storage import DEFAULT, find_order
-from anyorder.report.table_data import count_text
+from anyorder.report.tables import count_text
 from anyorder.reproduce.autoregressive import METHODS, RECORD, decoding_job, training_job
 from anyorder.reproduce.data_folders import DataFolders, SplitSet
 from anyorder.reproduce.jobs import (

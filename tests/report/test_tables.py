@@ -9,8 +9,7 @@ from anyorder.errors import InputError
 from anyorder.evaluation.bleu import Bleu, ChrF, SacreBLEUScorer
 from anyorder.evaluation.evaluate import Evaluation, Score
 from anyorder.evaluation.significance import Difference
-from anyorder.report.table_data import Cell, Column, TableData, evaluation_table
-from anyorder.report.table_export import check_table_file, format_tables
+from anyorder.report.tables import Cell, Column, TableData, check_table_file, evaluation_table, format_tables
 
 METRICS = [Bleu(SacreBLEUScorer(), [["a"]]), ChrF([["a"]])]
 
