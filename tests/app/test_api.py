@@ -6,7 +6,8 @@ import math
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -503,6 +504,12 @@ async def _gather(queue: BatchQueue, calls: list[QueuedCall[int, int]]) -> list[
     return await asyncio.gather(*(queue.run([call]) for call in calls), return_exceptions=True)
 
 
+def run_alone(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run it in a thread of its own: where a browser is open, this one has an event loop already."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(asyncio.run, coroutine).result()
+
+
 def test_calls_with_the_same_key_run_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anyorder.app.batching.BATCH_TOKENS", 40)
     groups: list[list[int]] = []
@@ -521,14 +528,14 @@ def test_calls_with_the_same_key_run_in_one_batch(monkeypatch: pytest.MonkeyPatc
     calls += [QueuedCall(run, i, batch_key="odd" if i % 2 else "even", cost=10) for i in range(1, 12)]
     calls += [QueuedCall(run, 13), QueuedCall(run, 14), QueuedCall(run, 15)]
     threading.Timer(0.2, first.set).start()
-    results = asyncio.run(_gather(queue, calls))
+    results = run_alone(_gather(queue, calls))
     assert results[:12] == [[-i] for i in range(12)]
     assert isinstance(results[12], HTTPException)
     assert results[13:] == [[-14], [-15]]  # a failure concerns no other call
     assert groups == [[0], [1, 3, 5, 7], [2, 4, 6, 8], [9, 11], [10], [13], [14], [15]]
     queue.close()
     with pytest.raises(HTTPException, match="closing"):
-        asyncio.run(queue.run([QueuedCall(run, 1)]))
+        run_alone(queue.run([QueuedCall(run, 1)]))
 
 
 def test_cancelled_calls_are_dropped_from_the_queue() -> None:
@@ -554,6 +561,6 @@ def test_cancelled_calls_are_dropped_from_the_queue() -> None:
         release.set()
         assert await stays == [0]
 
-    asyncio.run(cancel_most())
+    run_alone(cancel_most())
     queue.close()
     assert done == [0]
