@@ -346,3 +346,8 @@ def test_the_settings_behind_the_published_tables() -> None:
             learning_rate, steps, minibatches, entropy_coef,
         )  # fmt: skip
     assert ABLATION_STEPS == 300
+
+
+def test_a_model_that_does_not_translate() -> None:
+    with pytest.raises(InputError, match="sudoku-4x4: does not translate"):
+        make_plans([Request("table2", Path("results"), models=["sudoku-4x4"])])

@@ -60,6 +60,10 @@ def test_from_the_hub_to_a_table(stand_ins: Path, tmp_path: Path, monkeypatch: p
     model = TranslationModel.from_pretrained(tmp_path / "paper" / "de-en" / "run" / "model")
     assert model.config.languages == ("de", "en")
     assert model.config.transformer.source_sees_target
+    torch.manual_seed(MASKED_TRANSLATION.seed)
+    fresh = TranslationModel.from_pretrained(stand_ins / "xlm").length.state_dict()
+    init = TranslationModel.from_pretrained(tmp_path / "paper" / "de-en" / "init").length.state_dict()
+    assert fresh["outer.weight"].equal(init["outer.weight"])  # XLM has none, so it is new, but the same in every run
     assert (tmp_path / "paper" / "de-en" / "text" / "train.de").read_text().count("\n") == 60
     assert reproduce([request]) == [report]
 

@@ -19,6 +19,7 @@ from anyorder.device import Device, process_count, resolve_device
 from anyorder.errors import InputError, check_number, unknown
 from anyorder.evaluation.significance import MAX_SAMPLES, MIN_SAMPLES, SAMPLES
 from anyorder.files import check_plain_name, check_writable, lock_folder
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders.storage import DEFAULT, find_order
 from anyorder.report.tables import count_text
 from anyorder.reproduce.autoregressive import METHODS, RECORD, decoding_job, training_job
@@ -233,7 +234,12 @@ def make_plans(requests: Sequence[Request]) -> "list[Plan]":
     if not first.models:
         raise InputError("is missing: name a model, such as de-en", "model")
     device, data = resolve_device(first.device), DataFolders(first.data)
-    models = {model_label(place): load(place, device=device) for place in first.models}
+    models: dict[str, Decoder] = {}
+    for place in first.models:
+        decoder = load(place, device=device)
+        if not isinstance(decoder.model, TranslationModel):
+            raise InputError(f"{place}: does not translate, as the models of the paper's tables do", "model")
+        models[model_label(place)] = decoder
     return [Plan(request, data, models) for request in requests]
 
 

@@ -58,6 +58,7 @@ def wmt_job(name: str, folder: Path, dataset: str, xlm: str, steps: int | None, 
     out, text, store = folder / "run", folder / "text", folder / "store"
 
     def train() -> bool:
+        torch.manual_seed(run.seed)  # XLM has no length predictor: its weights are new
         model, init = TranslationModel.from_pretrained(xlm), xlm
         languages = tuple(language for language in model.config.languages if language in name.split("-"))
         if len(languages) < 2:
