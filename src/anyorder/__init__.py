@@ -52,7 +52,7 @@ _PUBLIC = {
     "decoding.callbacks": ["Step"],
     "decoding.config": ["DecodingConfig"],
     "decoding.revision": ["Revision", "register_revision"],
-    "decoding.schedules.base": ["AdaptiveSchedule", "FixedSchedule", "register_schedule"],
+    "decoding.schedules": ["AdaptiveSchedule", "FixedSchedule", "register_schedule"],
     "decoding.signature": ["Signature"],
     "decoding.trajectory": ["Trajectory", "read_systems", "read_trajectories", "to_dataframe", "write_trajectories"],
     "errors": ["InputError"],

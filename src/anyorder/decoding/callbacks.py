@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
-from anyorder.decoding.forward import StepCallback, StepPredictions
+from anyorder.decoding.engine import StepCallback, StepOutput
 from anyorder.models.base import AllowedTokens, Canvas, Model, log_total
 
 TOP_K = 5
@@ -55,17 +56,17 @@ def step_callback(
 ) -> StepCallback:
     """An engine callback that calls the user's. sentences: the index of each canvas's sentence."""
 
-    def report(seen: StepPredictions) -> None:
-        steps = [Step(sentences[i], len(canvases[i].tokens), seen.step, {}, {}) for i in seen.canvases.tolist()]
-        candidates = top_candidates(model, seen.logits, seen.allowed, top_k)
-        for position, ranked in zip(seen.masked.tolist(), candidates, strict=True):
-            canvas, at = divmod(position, seen.width)
+    def report(chosen: np.ndarray, output: StepOutput, filled: Tensor, tokens: Tensor, logprobs: Tensor) -> None:
+        view = output.view
+        steps = [Step(sentences[i], len(canvases[i].tokens), view.step, {}, {}) for i in chosen.tolist()]
+        assert output.logits is not None
+        candidates = top_candidates(model, output.logits, view.allowed, top_k)
+        for position, ranked in zip(output.masked.tolist(), candidates, strict=True):
+            canvas, at = divmod(position, view.masked.shape[1])
             steps[canvas].candidates[at] = ranked
-        written = zip(
-            seen.filled.tolist(), model.to_tokens(seen.tokens.tolist()), seen.logprobs.exp().tolist(), strict=True
-        )
+        written = zip(filled.tolist(), model.to_tokens(tokens.tolist()), logprobs.exp().tolist(), strict=True)
         for position, token, probability in written:
-            canvas, at = divmod(position, seen.width)
+            canvas, at = divmod(position, view.masked.shape[1])
             steps[canvas].filled[at] = Candidate(token, probability)
         for step in steps:
             on_step(step)

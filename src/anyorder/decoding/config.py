@@ -1,21 +1,24 @@
 """How to decode: order, schedule, revision, length, beam, tokens and seed, by the names that users write."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from anyorder import __version__
-from anyorder.decoding.beam import JOINT_ORDER, Beam, make_beam
 from anyorder.decoding.lengths import DEFAULT_LENGTH, LengthRule, make_length
-from anyorder.decoding.revision import Revision, make_revision
+from anyorder.decoding.revision import NoRevision, Revision, make_revision
 from anyorder.decoding.sampling import TokenSampler, make_sampler
-from anyorder.decoding.schedules import Schedule, make_schedule
+from anyorder.decoding.schedules import Constant, Schedule, make_schedule
 from anyorder.decoding.signature import Signature
 from anyorder.errors import MAX_SEED, InputError, check_number
 from anyorder.models.base import SavedModel
 from anyorder.orders import Order, make_order
 from anyorder.orders.storage import default_order
+from anyorder.registry import is_count
 
 AUTO = "auto"
+MAX_BEAM_SIZE = 4096
+JOINT_ORDER = "max-prob"
+"""The order that a beam of size 1 over positions and tokens amounts to."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,42 @@ class DecodingConfig:
             self.length_penalty,
             make_sampler(self.temperature, self.top_p),
         )
+
+
+@dataclass(frozen=True)
+class Beam:
+    """How many hypotheses to keep per canvas, and how their children differ. With size 1, decoding is greedy."""
+
+    size: int = 1
+    over: Literal["tokens", "positions", "joint"] = "tokens"
+    """tokens: those at the position that the order ranks first. positions: those that it ranks first, with the
+    best token at each. joint: both at once, regardless of the order."""
+
+    @property
+    def name(self) -> str:
+        return str(self.size) if self.over == "tokens" else f"{self.over}:{self.size}"
+
+    def check(self, order: str | None, schedule: Schedule, revision: Revision) -> None:
+        """An `InputError` unless beam search supports these. order: its name, None if none was chosen."""
+        if self.over == "joint" and order not in (None, JOINT_ORDER):
+            raise self.error(f"chooses positions by their probability, so the order must be {JOINT_ORDER}")
+        if self.size > 1 and not isinstance(revision, NoRevision):
+            raise self.error("does not go together with a revision")
+        if self.size > 1 and not (isinstance(schedule, Constant) and schedule.size == 1):
+            raise self.error("fills one position per step, so the schedule must be one")
+
+    def error(self, problem: str) -> InputError:
+        return InputError(f"{self.name}: {problem}", "beam")
+
+
+def make_beam(beam: int | str | Beam) -> Beam:
+    """The beam of that name: a number of hypotheses, `positions:N` or `joint:N`."""
+    if isinstance(beam, Beam):
+        return beam
+    over, _, size = str(beam).strip().rpartition(":")
+    if not is_count(size) or int(size) > MAX_BEAM_SIZE or over not in ("", "positions", "joint"):
+        raise InputError(f"{beam}: expected a whole number from 1 to {MAX_BEAM_SIZE}, positions:N or joint:N", "beam")
+    return Beam(int(size), over or "tokens")  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
