@@ -19,9 +19,8 @@ from anyorder.errors import InputError
 from anyorder.models.base import Canvas
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, State, make_order
-from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.learned import LearnedOrder, save_order
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-from anyorder.orders.storage import save_order
 from anyorder.tasks.base import canvas_key
 from tests.conftest import tiny
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 from anyorder.errors import InputError
 from anyorder.models.hf.pretrained import load_transformers
+from anyorder.orders.learned import save_order
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-from anyorder.orders.storage import save_order
 from anyorder.tasks import make_puzzle
 from anyorder.tasks.encoder import MASK_ID, EncoderConfig, new_encoder
 from anyorder.training.batches import IGNORED, Cursor

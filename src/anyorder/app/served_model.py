@@ -27,7 +27,7 @@ from anyorder.models.base import Canvas
 from anyorder.models.hf.pretrained import PREFIX
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import ORDERS, Order, make_order
-from anyorder.orders.storage import DEFAULT, order_names
+from anyorder.orders.learned import DEFAULT, order_names
 from anyorder.tasks import PuzzleTask, Task
 from anyorder.tasks.puzzles import EMPTY
 

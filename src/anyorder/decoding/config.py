@@ -12,7 +12,7 @@ from anyorder.decoding.signature import Signature
 from anyorder.errors import MAX_SEED, InputError, check_number
 from anyorder.models.base import SavedModel
 from anyorder.orders import Order, make_order
-from anyorder.orders.storage import default_order
+from anyorder.orders.learned import default_order
 from anyorder.registry import is_count
 
 AUTO = "auto"

@@ -17,8 +17,7 @@ from torch import Tensor
 from anyorder.errors import InputError, check_number
 from anyorder.models.base import log_total, row_sums
 from anyorder.orders.base import State
-from anyorder.orders.confidence import entropy
-from anyorder.orders.positional import grid_levels
+from anyorder.orders.heuristics import entropy, grid_levels
 from anyorder.registry import Named, check_count, from_name, is_count, is_number, register, split_names
 
 

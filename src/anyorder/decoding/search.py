@@ -30,7 +30,7 @@ from anyorder.device import report_lost_process, to_device
 from anyorder.errors import InputError
 from anyorder.models.base import AllowedTokens, Canvas, Model, log_total
 from anyorder.orders.base import Order
-from anyorder.orders.positional import splitmix64
+from anyorder.orders.heuristics import splitmix64
 
 _ONE = Constant(1)
 

@@ -21,9 +21,9 @@ from anyorder.models.base import SavedModel
 from anyorder.models.hf.adapter import TransformersModel
 from anyorder.models.hf.pretrained import load_transformers
 from anyorder.models.native.translation_model import TranslationModel
+from anyorder.orders.learned import CONFIG, WEIGHTS
+from anyorder.orders.learned import FOLDER as LEARNED_FOLDER
 from anyorder.orders.policy import PolicyConfig
-from anyorder.orders.storage import CONFIG, WEIGHTS
-from anyorder.orders.storage import FOLDER as LEARNED_FOLDER
 from anyorder.progress import is_main_process
 from anyorder.tasks import PuzzleTask, Task, Translation, make_task
 from anyorder.tasks.masked import MASK_SHARE

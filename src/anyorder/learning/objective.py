@@ -24,9 +24,8 @@ from anyorder.learning.rewards import Reward
 from anyorder.learning.rollout import OrderBatch, SamplingOrder
 from anyorder.models.base import SavedModel
 from anyorder.orders import Order, make_order, split_orders
-from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.learned import LearnedOrder, save_order
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork, prediction_stats
-from anyorder.orders.storage import save_order
 from anyorder.training.batches import Cursor, iter_batches, shuffled
 from anyorder.training.objective import Objective
 from anyorder.training.validation import Validation

@@ -13,9 +13,9 @@ from anyorder.learning.config import RLConfig
 from anyorder.learning.learn_order import learn_order
 from anyorder.learning.objective import FOLDER as ORDER
 from anyorder.orders import Order
+from anyorder.orders.learned import CONFIG as ORDER_CONFIG
 from anyorder.orders.learned import UnboundLearnedOrder
 from anyorder.orders.policy import PolicyConfig
-from anyorder.orders.storage import CONFIG as ORDER_CONFIG
 from anyorder.reproduce.jobs import DecodeJob, OpenModel, RunJob
 from anyorder.reproduce.tables import Row
 from anyorder.training.config import TrainConfig

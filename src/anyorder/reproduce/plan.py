@@ -15,7 +15,7 @@ from anyorder.device import Device, resolve_device
 from anyorder.errors import InputError, check_number
 from anyorder.evaluation.significance import MAX_SAMPLES, MIN_SAMPLES, SAMPLES
 from anyorder.files import check_plain_name
-from anyorder.orders.storage import DEFAULT, find_order
+from anyorder.orders.learned import DEFAULT, find_order
 from anyorder.reproduce.autoregressive import METHODS, RECORD, BaselineJob, baseline_job
 from anyorder.reproduce.data_folders import DataFolders, SplitSet
 from anyorder.reproduce.jobs import DecodeJob, Job, OpenModel, RunJob, model_label
