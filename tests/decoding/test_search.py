@@ -17,9 +17,8 @@ from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoder import Decoder
 from anyorder.decoding.config import Beam, DecodingConfig, make_beam
 from anyorder.decoding.engine import decode
-from anyorder.decoding.lengths import best_first
 from anyorder.decoding.schedules import make_schedule
-from anyorder.decoding.search import Candidates, beam_search, select_best
+from anyorder.decoding.search import Candidates, beam_search, best_first, select_best
 from anyorder.decoding.state import Hypothesis
 from anyorder.errors import InputError
 from anyorder.models.base import Canvas

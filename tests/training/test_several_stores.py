@@ -14,7 +14,7 @@ from anyorder.data.store import Split, Store
 from anyorder.data.stores import Stores, open_stores
 from anyorder.data.vocabulary import SPECIALS, Vocabulary
 from anyorder.decoder import Decoder
-from anyorder.decoding.lengths import make_length
+from anyorder.decoding.config import make_length
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig

@@ -15,8 +15,7 @@ from anyorder.app.batching import QueuedCall
 from anyorder.app.limits import MAX_PASSES
 from anyorder.app.schemas import DecodeQuery, Kind, StepQuery, Verdict
 from anyorder.decoder import Decoder, load
-from anyorder.decoding.config import AUTO, DecodingConfig
-from anyorder.decoding.lengths import DEFAULT_LENGTH
+from anyorder.decoding.config import AUTO, DEFAULT_LENGTH, DecodingConfig
 from anyorder.decoding.revision import make_revision
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.stepper import Fill, StepCache, StepState, check_fills, step

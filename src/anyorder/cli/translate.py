@@ -5,7 +5,7 @@ from typing import Any
 
 from anyorder.cli.common import DecodingOptions, LineOptions
 from anyorder.cli.streaming import open_input, run_lines
-from anyorder.decoding.lengths import DEFAULT_LENGTH
+from anyorder.decoding.config import DEFAULT_LENGTH
 from anyorder.errors import InputError
 
 

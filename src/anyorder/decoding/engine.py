@@ -199,7 +199,6 @@ def _run_adaptive(
         unfinished = np.flatnonzero(state.remaining)
         if len(unfinished) < len(state.remaining):
             whole.absorb(state)
-            whole.forwards[state.canvases[state.remaining == 0]] = state.step
             if len(unfinished):
                 state = state.select(unfinished)
                 if isinstance(schedule, AdaptiveSchedule):

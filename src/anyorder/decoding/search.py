@@ -76,6 +76,19 @@ def search(
     return [found for _, found in sorted((pair for part in gathered for pair in part), key=lambda pair: pair[0])]
 
 
+def best_first(hypotheses: Sequence[Hypothesis], length_penalty: float = 1.0) -> list[Hypothesis]:
+    """Rank the hypotheses of a sentence by summed log-probability / length ** length_penalty.
+
+    A penalty of 1 gives the mean, 0 the sum; higher values favor longer hypotheses. If two are equal, the one whose
+    length was proposed first wins: sorting is stable.
+    """
+
+    def score(hypothesis: Hypothesis) -> float:
+        return float(hypothesis.logprobs.mean()) * len(hypothesis.ids) ** (1 - length_penalty)
+
+    return sorted(hypotheses, key=score, reverse=True)
+
+
 def beam_search(
     model: Model,
     canvases: Sequence[Canvas],

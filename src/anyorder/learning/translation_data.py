@@ -8,7 +8,7 @@ import numpy as np
 from anyorder.data.packing import pack
 from anyorder.data.store import Split, Store, join
 from anyorder.data.stores import Data, ParallelText, Stores, open_stores
-from anyorder.decoding.lengths import make_length, table_lengths
+from anyorder.decoding.config import make_length, table_lengths
 from anyorder.decoding.state import DecodeBatch
 from anyorder.errors import InputError, unknown
 from anyorder.learning.config import RLConfig

@@ -10,7 +10,7 @@ from typing import Literal
 
 from anyorder.data.store import Store
 from anyorder.decoder import load
-from anyorder.decoding.lengths import make_length
+from anyorder.decoding.config import make_length
 from anyorder.device import Device, resolve_device
 from anyorder.errors import InputError, check_number
 from anyorder.evaluation.significance import MAX_SAMPLES, MIN_SAMPLES, SAMPLES
