@@ -13,12 +13,12 @@ import torch
 
 from anyorder import progress as bars
 from anyorder.data.line_problems import refuse
-from anyorder.decoding.callbacks import TOP_K, Step, step_callback
 from anyorder.decoding.config import AUTO, BoundDecoding, DecodingConfig
 from anyorder.decoding.revision import Revision
 from anyorder.decoding.schedules import Schedule
 from anyorder.decoding.search import best_first, search
 from anyorder.decoding.state import Hypothesis
+from anyorder.decoding.stepper import TOP_K, Step, step_callback
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.device import inference_dtype, resolve_device
 from anyorder.errors import InputError, check_number

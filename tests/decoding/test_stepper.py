@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from anyorder.data.vocabulary import Vocabulary
-from anyorder.decoding.callbacks import TOP_K
 from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import Hypothesis
-from anyorder.decoding.stepper import Fill, StepCache, StepState, _Move, find_token, step
+from anyorder.decoding.stepper import TOP_K, Fill, StepCache, StepState, _Move, find_token, step
 from anyorder.errors import InputError
 from anyorder.models.base import Canvas
 from anyorder.models.native.translation_model import TranslationModel

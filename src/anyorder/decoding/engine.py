@@ -116,27 +116,22 @@ def run_decoding(
     revision, shared = revision or NoRevision(), model.context(batch.canvases)
     state = DecodeState(model, batch, shared)
     if isinstance(schedule, FixedSchedule) and isinstance(revision, NoRevision) and on_step is None:
-        run_fixed(state, order, schedule, shared_first_step(model, batch, shared, order), sampler)
+        _run_fixed(state, order, schedule, shared_first_step(model, batch, shared, order), sampler)
     else:
         _run_adaptive(state, order, schedule, revision, on_step, sampler)
     del state.context  # frees what the model has cached: a caller may keep the state while it fills the next batch
     return state
 
 
-def run_fixed(
-    state: DecodeState,
-    order: Order,
-    schedule: FixedSchedule,
-    first_step: Tensor | None = None,
-    sampler: TokenSampler | None = None,
-    max_step: int | None = None,
+def _run_fixed(
+    state: DecodeState, order: Order, schedule: FixedSchedule, first_step: Tensor | None, sampler: TokenSampler | None
 ) -> None:
-    """Fill what is masked, or stop after step `max_step`. The host knows how many positions every step fills.
+    """Fill everything. The host knows how many positions every step fills.
 
     first_step: the hidden states of the first step, if they are known.
     """
     state.drop_finished(state.remaining)
-    while len(state.remaining) and state.step != max_step:
+    while len(state.remaining):
         total, step = state.total[: len(state.remaining)], state.step + 1
         counts = schedule.counts(state.remaining, total, step).clip(1, state.remaining)
         positions, logits = predict_first_ranked(state, order, schedule, counts, first_step)

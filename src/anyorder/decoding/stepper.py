@@ -6,14 +6,13 @@
     state = step(translator.model, canvas, [5, Fill(4, "world")], order="margin", top_k=10)
     state.tokens, state.next, state.candidates[state.next]
 
-The engine does the work. `OrderByHand` is an order like any other: it ranks the given positions first, one after
-another, and `ChosenTokens` is a sampler that draws the given tokens. After the last of them, one more forward pass
-predicts everything that is still masked.
-Nothing here depends on text, HTTP or a particular model.
+The engine does the work: `OrderByHand` is an order like any other, which ranks the given positions first, one after
+another. After the last of them, one more forward pass predicts everything that is still masked. `step_callback` shows
+the steps of ordinary decoding in the same terms. Nothing here depends on text, HTTP or a particular model.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TypeVar
@@ -24,9 +23,7 @@ import torch
 from torch import Tensor
 
 from anyorder.data.subwords import CONTINUES
-from anyorder.decoding.callbacks import TOP_K, Candidate, top_candidates
-from anyorder.decoding.engine import forward_step, ranking_scores, run_fixed
-from anyorder.decoding.sampling import TokenSampler
+from anyorder.decoding.engine import StepCallback, StepOutput, forward_step, predict_first_ranked, ranking_scores
 from anyorder.decoding.schedules import Constant
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.errors import InputError, check_number
@@ -35,7 +32,17 @@ from anyorder.orders import Order, State, make_order
 from anyorder.orders.learned import LearnedOrder
 
 T = TypeVar("T")
+TOP_K = 5
 _ONE = Constant(1)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A candidate token for a masked position."""
+
+    token: str
+    probability: float
+    """The model's."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +116,14 @@ def step(
         state = DecodeState(model, batch, model.context(batch.canvases))
         for move, written in zip(moves, known, strict=False):
             state.fill(*(torch.tensor([value], device=model.device) for value in (move.position, *written)))
-        state.remaining = state.remaining - len(known)
-        run_fixed(state, by_hand, _ONE, sampler=ChosenTokens(moves=moves), max_step=len(moves))
+        state.drop_finished(state.remaining - len(known))
+        for move in moves[len(known) :]:
+            position, logits = predict_first_ranked(state, by_hand, _ONE, np.array([1]))
+            if move.token is None:
+                state.fill(position, *state.allowed.best(logits))
+            else:
+                state.fill(position, torch.full_like(position, move.token), logits[:, move.token] - log_total(logits))
+            state.drop_finished(state.remaining - 1)
         if len(state.remaining):
             output = forward_step(state, by_hand, with_logits=True)
             assert output.logits is not None
@@ -203,21 +216,6 @@ class OrderByHand(Order):
         return (state.positions == self._moves[state.step - 1].position).float()[None]
 
 
-@dataclass(frozen=True)
-class ChosenTokens(TokenSampler):
-    """The tokens of the given fills; the model's best where they name none."""
-
-    moves: Sequence[_Move] = ()
-
-    def choose(
-        self, logits: Tensor, allowed: AllowedTokens, keys: Tensor, positions: Tensor, step: int
-    ) -> tuple[Tensor, Tensor]:
-        token = self.moves[step - 1].token
-        if token is None:
-            return allowed.best(logits)
-        return torch.full_like(positions, token), logits[:, token] - log_total(logits)
-
-
 Written = tuple[int, float]
 """A token and its log-probability."""
 
@@ -247,3 +245,56 @@ class StepCache:
             self._written[canvas, tuple(moves[:count])] = written
         while len(self._written) > self._size:
             self._written.popitem(last=False)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of one sentence."""
+
+    sentence: int
+    """The index of the sentence in the input."""
+    length: int
+    """Length of the canvas: with several length candidates, a sentence is decoded once for each."""
+    step: int
+    """From 1."""
+    filled: dict[int, Candidate]
+    """What was written, by position."""
+    candidates: dict[int, list[Candidate]]
+    """The most probable tokens at every position that was masked before the step, best first."""
+
+
+def step_callback(
+    model: Model,
+    canvases: Sequence[Canvas],
+    sentences: Sequence[int],
+    on_step: Callable[[Step], None],
+    top_k: int = TOP_K,
+) -> StepCallback:
+    """An engine callback that calls the user's. sentences: the index of each canvas's sentence."""
+
+    def report(chosen: np.ndarray, output: StepOutput, filled: Tensor, tokens: Tensor, logprobs: Tensor) -> None:
+        view = output.view
+        steps = [Step(sentences[i], len(canvases[i].tokens), view.step, {}, {}) for i in chosen.tolist()]
+        assert output.logits is not None
+        candidates = top_candidates(model, output.logits, view.allowed, top_k)
+        for position, ranked in zip(output.masked.tolist(), candidates, strict=True):
+            canvas, at = divmod(position, view.masked.shape[1])
+            steps[canvas].candidates[at] = ranked
+        written = zip(filled.tolist(), model.to_tokens(tokens.tolist()), logprobs.exp().tolist(), strict=True)
+        for position, token, probability in written:
+            canvas, at = divmod(position, view.masked.shape[1])
+            steps[canvas].filled[at] = Candidate(token, probability)
+        for step in steps:
+            on_step(step)
+
+    return report
+
+
+def top_candidates(model: Model, logits: Tensor, allowed: AllowedTokens, top_k: int) -> list[list[Candidate]]:
+    """The most probable allowed tokens of each row, best first. logits: (M, vocab_size)"""
+    best = allowed.restrict(logits).topk(min(top_k, int(model.allowed_tokens.sum())))
+    probabilities = (best.values - log_total(logits)[:, None]).exp()
+    return [
+        [Candidate(token, probability) for token, probability in zip(model.to_tokens(ids), row, strict=True)]
+        for ids, row in zip((best.indices + allowed.first).tolist(), probabilities.tolist(), strict=True)
+    ]
