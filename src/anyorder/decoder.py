@@ -28,8 +28,8 @@ from anyorder.models.hf.pretrained import is_transformers, load_transformers, wr
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order
 from anyorder.tasks import TASKS, Generate, Infill, PuzzleTask, Task, Translation, make_task
-from anyorder.tasks.encoder import TASK_KEY
 from anyorder.tasks.masked import DEFAULT_LENGTH
+from anyorder.tasks.puzzles import TASK_KEY
 
 CHUNK = 4096
 """Lines that are decoded before the first of them is handed out: sorted by length they fill batches well."""

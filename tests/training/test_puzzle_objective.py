@@ -14,7 +14,7 @@ from anyorder.models.hf.pretrained import load_transformers
 from anyorder.orders.learned import save_order
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from anyorder.tasks import make_puzzle
-from anyorder.tasks.encoder import MASK_ID, EncoderConfig, new_encoder
+from anyorder.tasks.puzzles import MASK_ID, EncoderConfig, new_encoder
 from anyorder.training.batches import IGNORED, Cursor
 from anyorder.training.config import PuzzleTrainConfig
 from anyorder.training.puzzle_objective import FillConfig, FillLoss, FillObjective, sample_masked_cells

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from anyorder.cli.train import show_result
-from anyorder.tasks.encoder import EncoderConfig
+from anyorder.tasks.puzzles import EncoderConfig
 from anyorder.training import train as library
 from anyorder.training.config import PuzzleTrainConfig
 from anyorder.training.puzzle_objective import FillConfig

@@ -192,11 +192,6 @@ class BoundDecoding:
     """None: always pick the most likely token."""
 
     @property
-    def order_name(self) -> str:
-        """What trajectories call the order."""
-        return self.order.name or self.order.identity
-
-    @property
     def signature(self) -> Signature:
         """The signature recorded with every trajectory, score and figure."""
         schedule, revision = (part.name or type(part).__name__ for part in (self.schedule, self.revision))

@@ -291,11 +291,6 @@ class Klass(AdaptiveSchedule):
             self._before = logprobs, row[canvases], stable[canvases]
 
     def accept(self, state: State, scores: Tensor) -> Tensor:
-        stable = self._update(state)
-        return (best_logprobs(state) > float(np.log(self.probability))) & (stable >= 2)
-
-    def _update(self, state: State) -> Tensor:
-        """Count how many steps each position has been stable; remember this step."""
         assert state.logits is not None
         assert state.where is not None
         now, where = state.logits.log_softmax(-1), state.where
@@ -309,7 +304,7 @@ class Klass(AdaptiveSchedule):
         rows = torch.full_like(stable, -1)
         rows.view(-1).index_copy_(0, where, torch.arange(len(where), device=now.device))
         self._before = now, rows, stable
-        return stable
+        return (best_logprobs(state) > float(np.log(self.probability))) & (stable >= 2)
 
 
 @register_schedule("blocks")
