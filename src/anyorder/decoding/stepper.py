@@ -131,8 +131,7 @@ def step(
             if order is not None:
                 ranking = ranking_scores(order, _ONE, output.view)
                 next_position = int(state.best_positions(ranking, np.array([1])))
-                # The options of an order may be so large that its scores overflow.
-                scores = ranking[0, output.masked].cpu().double().nan_to_num().softmax(0).tolist()
+                scores = ranking[0, output.masked].cpu().double().softmax(0).tolist()
     [hypothesis] = state.hypotheses()
     cache.add(key, moves, hypothesis)
     masked, filled = hypothesis.ids == model.mask_token, hypothesis.steps > 0
