@@ -15,6 +15,8 @@ from anyorder.errors import InputError
 from anyorder.models.base import AllowedTokens
 from anyorder.orders import ORDERS, State, make_order, split_orders
 
+MASK, FIRST_WORD = 2, 3
+
 
 def state(lengths: list[int], keys: list[int] | None = None) -> State:
     widest = max(lengths)
@@ -111,9 +113,6 @@ def test_names() -> None:
 def test_wrong_names_are_explained(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_order(name)
-
-
-MASK, FIRST_WORD = 2, 3
 
 
 def distribution(row: list[float]) -> list[float]:
