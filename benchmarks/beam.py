@@ -20,8 +20,7 @@ import torch
 import anyorder
 from anyorder.data.corpus import read_parallel
 from anyorder.decoder import Decoder
-from anyorder.decoding.beam import JOINT_ORDER, make_beam
-from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.config import JOINT_ORDER, DecodingConfig, make_beam
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.evaluation.bleu import MosesScorer
 from anyorder.evaluation.evaluate import evaluate

@@ -53,7 +53,7 @@ def _replace_orders(here: Path, stop: Path, draw: random.Random) -> None:
     import torch
 
     from anyorder.models.native.translation_model import TranslationModel
-    from anyorder.orders.storage import load_order, save_order
+    from anyorder.orders.learned import load_order, save_order
 
     model = TranslationModel.from_pretrained(here / "model")
     place = here / "model" / "learned" / "default"
@@ -71,7 +71,7 @@ def _replace_orders(here: Path, stop: Path, draw: random.Random) -> None:
 
 def _read_orders(here: Path) -> str:
     from anyorder.models.native.translation_model import TranslationModel
-    from anyorder.orders.storage import default_order, find_order, load_order
+    from anyorder.orders.learned import default_order, find_order, load_order
 
     model = TranslationModel.from_pretrained(here / "model")
     seen: dict[str, set[float]] = {}
@@ -165,7 +165,7 @@ def _read_while(verb: str, here: Path, pid: int) -> str:
     from anyorder.data.store import Store
     from anyorder.errors import InputError
     from anyorder.models.native.translation_model import TranslationModel
-    from anyorder.orders.storage import load_order
+    from anyorder.orders.learned import load_order
 
     def read_store(out: Path) -> None:
         store = Store(out)

@@ -9,12 +9,11 @@ from torch import Tensor
 import anyorder
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoder import Decoder
-from anyorder.decoding.callbacks import Step
-from anyorder.decoding.config import DecodingConfig
-from anyorder.decoding.lengths import DEFAULT_LENGTH, make_length
+from anyorder.decoding.config import DEFAULT_LENGTH, DecodingConfig, make_length
 from anyorder.decoding.revision import Revision, RevisionState
 from anyorder.decoding.signature import Signature
 from anyorder.decoding.state import Hypothesis
+from anyorder.decoding.stepper import Step
 from anyorder.errors import InputError
 from anyorder.models.native.translation_model import LengthTable
 from anyorder.orders import ORDERS, Order, State

@@ -12,7 +12,6 @@ if TYPE_CHECKING:  # `as` says that a name is exported
     from anyorder.analysis.analyze import analyze as analyze
     from anyorder.decoder import Decoder as Decoder
     from anyorder.decoder import load as load
-    from anyorder.decoding.callbacks import Step as Step
     from anyorder.decoding.config import DecodingConfig as DecodingConfig
     from anyorder.decoding.revision import Revision as Revision
     from anyorder.decoding.revision import register_revision as register_revision
@@ -20,6 +19,7 @@ if TYPE_CHECKING:  # `as` says that a name is exported
     from anyorder.decoding.schedules import FixedSchedule as FixedSchedule
     from anyorder.decoding.schedules import register_schedule as register_schedule
     from anyorder.decoding.signature import Signature as Signature
+    from anyorder.decoding.stepper import Step as Step
     from anyorder.decoding.trajectory import Trajectory as Trajectory
     from anyorder.decoding.trajectory import read_systems as read_systems
     from anyorder.decoding.trajectory import read_trajectories as read_trajectories
@@ -49,11 +49,11 @@ __version__ = "0.2.0"
 _PUBLIC = {
     "analysis.analyze": ["analyze"],
     "decoder": ["Decoder", "load"],
-    "decoding.callbacks": ["Step"],
     "decoding.config": ["DecodingConfig"],
     "decoding.revision": ["Revision", "register_revision"],
-    "decoding.schedules.base": ["AdaptiveSchedule", "FixedSchedule", "register_schedule"],
+    "decoding.schedules": ["AdaptiveSchedule", "FixedSchedule", "register_schedule"],
     "decoding.signature": ["Signature"],
+    "decoding.stepper": ["Step"],
     "decoding.trajectory": ["Trajectory", "read_systems", "read_trajectories", "to_dataframe", "write_trajectories"],
     "errors": ["InputError"],
     "evaluation.evaluate": ["evaluate"],

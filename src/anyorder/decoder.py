@@ -13,13 +13,12 @@ import torch
 
 from anyorder import progress as bars
 from anyorder.data.line_problems import refuse
-from anyorder.decoding.callbacks import TOP_K, Step, step_callback
 from anyorder.decoding.config import AUTO, BoundDecoding, DecodingConfig
-from anyorder.decoding.lengths import best_first
 from anyorder.decoding.revision import Revision
 from anyorder.decoding.schedules import Schedule
-from anyorder.decoding.search import search
+from anyorder.decoding.search import best_first, search
 from anyorder.decoding.state import Hypothesis
+from anyorder.decoding.stepper import TOP_K, Step, step_callback
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.device import inference_dtype, resolve_device
 from anyorder.errors import InputError, check_number
@@ -28,8 +27,8 @@ from anyorder.models.hf.pretrained import TransformersModel, is_transformers, lo
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order
 from anyorder.tasks import TASKS, Generate, Infill, PuzzleTask, Task, Translation, make_task
-from anyorder.tasks.encoder import TASK_KEY
 from anyorder.tasks.masked import DEFAULT_LENGTH
+from anyorder.tasks.puzzles import TASK_KEY
 
 CHUNK = 4096
 """Lines that are decoded before the first of them is handed out: sorted by length they fill batches well."""

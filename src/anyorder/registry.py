@@ -5,20 +5,31 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from anyorder.errors import InputError, unknown
 
 
-class Named(Protocol):
-    """Something that is found by name."""
+class Named:
+    """Something that users find by name."""
 
-    name: str
-    """As the user wrote it, options included."""
+    name: str = ""
+    """As the user wrote it, options included, for tables and signatures."""
 
     @classmethod
     def parse(cls, options: str) -> Self:
-        """Parse the part after the colon; an `InputError` says what is wrong with it."""
+        """Build it from the part after the colon: numbers, in the order of its constructor's arguments."""
+        numbers: list[float] = []
+        for text in filter(None, (part.strip() for part in options.split(","))):
+            try:
+                number = float(text)
+            except ValueError:
+                raise InputError(f"'{text}' is not a number") from None
+            numbers.append(int(number) if number.is_integer() else number)
+        arguments = signature(cls).parameters
+        if len(numbers) > len(arguments):
+            raise InputError(f"takes {len(arguments) or 'no'} options ({', '.join(arguments)})".replace(" ()", ""))
+        return cls(*numbers)
 
 
 N = TypeVar("N", bound=Named)
@@ -44,37 +55,20 @@ def summary(named: object) -> str:
     return (named.__doc__ or "").strip().partition("\n")[0]
 
 
-def check_free(kind: str, name: str, registry: Mapping[str, object]) -> None:
-    """Raise an `InputError` if a built-in has this name. A user's own may be replaced, as in a notebook."""
-    module = getattr(registry.get(name), "__module__", None) or ""
-    if module.partition(".")[0] == __name__.partition(".")[0]:
-        raise InputError(f"there is already {kind} '{name}': choose another name")
-
-
 def register(kind: str, name: str, registry: dict[str, Any]) -> Callable[[T], T]:
-    """A decorator that puts what it decorates into a registry under this name; see `check_free`."""
+    """A decorator that puts what it decorates into a registry under this name.
+
+    The name of a built-in is taken. A user's own may be replaced, as in a notebook.
+    """
 
     def add(entry: T) -> T:
-        check_free(kind, name, registry)
+        module = getattr(registry.get(name), "__module__", None) or ""
+        if module.partition(".")[0] == __name__.partition(".")[0]:
+            raise InputError(f"there is already {kind} '{name}': choose another name")
         registry[name] = entry
         return entry
 
     return add
-
-
-def with_numbers(kind: type[T], options: str) -> T:
-    """An object made from comma-separated numbers, in the order of its constructor's arguments."""
-    numbers: list[float] = []
-    for text in filter(None, (part.strip() for part in options.split(","))):
-        try:
-            number = float(text)
-        except ValueError:
-            raise InputError(f"'{text}' is not a number") from None
-        numbers.append(int(number) if number.is_integer() else number)
-    arguments = signature(kind).parameters
-    if len(numbers) > len(arguments):
-        raise InputError(f"takes {len(arguments) or 'no'} options ({', '.join(arguments)})".replace(" ()", ""))
-    return kind(*numbers)
 
 
 def is_count(text: str) -> bool:

@@ -14,8 +14,8 @@ from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.trajectory import INFILL
 from anyorder.models.hf.pretrained import load_transformers
 from anyorder.models.native.translation_model import TranslationModel
+from anyorder.orders.learned import save_order
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-from anyorder.orders.storage import save_order
 from tests.conftest import tiny
 from tests.models import checkpoints
 

@@ -24,7 +24,7 @@ from anyorder.app.schemas import DecodeQuery
 from anyorder.app.served_model import ServedModel
 from anyorder.app.server import create_app
 from anyorder.decoder import Decoder, load
-from anyorder.decoding.lengths import DEFAULT_LENGTH
+from anyorder.decoding.config import DEFAULT_LENGTH
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.evaluation.bleu import sentence_bleu

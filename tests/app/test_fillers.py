@@ -20,7 +20,7 @@ from anyorder.decoder import Decoder
 from anyorder.errors import InputError
 from anyorder.report.html import pack_grid
 from anyorder.tasks import TASKS, Examples, make_task
-from anyorder.tasks.encoder import EncoderConfig, new_encoder, save_encoder
+from anyorder.tasks.puzzles import EncoderConfig, new_encoder, save_encoder
 from tests.app.servers import MASKED, PUZZLES
 from tests.models import checkpoints
 

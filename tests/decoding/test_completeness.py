@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from anyorder.decoding.engine import decode
-from anyorder.decoding.forward import StepPredictions
+from anyorder.decoding.engine import StepOutput, decode
 from anyorder.decoding.revision import REVISIONS, Gibbs, Revision, RevisionState, make_revision
 from anyorder.decoding.sampling import TokenSampler
 from anyorder.decoding.schedules import SCHEDULES, FixedSchedule, make_schedule
@@ -189,9 +188,11 @@ def test_schedules_fill_every_position_once(template: str) -> None:
         schedule, canvases = make_schedule(named(template, n)), canvases_of(n)
         fills = np.zeros((len(canvases), LONGEST + 4), np.int64)
 
-        def count(seen: StepPredictions, fills: np.ndarray = fills) -> None:
-            row, position = np.divmod(seen.filled.numpy(), seen.width)
-            np.add.at(fills, (seen.canvases[row], position), 1)
+        def count(
+            chosen: np.ndarray, output: StepOutput, filled: Tensor, *written: Tensor, fills: np.ndarray = fills
+        ) -> None:
+            row, position = np.divmod(filled.numpy(), output.view.masked.shape[1])
+            np.add.at(fills, (chosen[row], position), 1)
 
         found = decode(MODEL, canvases, schedule=schedule, **arguments_of(n), on_step=count)
         decoded = Decoded(canvases, found)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from anyorder.data.vocabulary import Vocabulary
-from anyorder.decoding.engine import decode
-from anyorder.decoding.forward import StepPredictions
+from anyorder.decoding.engine import StepOutput, decode
 from anyorder.decoding.revision import Revision, RevisionState
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import Hypothesis
@@ -293,14 +292,16 @@ def test_directions_differ(model: TranslationModel) -> None:
 def test_a_callback_sees_every_step(model: TranslationModel, name: str, schedule: str) -> None:
     canvases = canvases_of([(5, 7), (12, 3), (9, 12)], model.vocabulary)
     plain = decode(model, canvases, make_order(name), make_schedule(schedule))
-    steps: list[StepPredictions] = []
-    watched = decode(model, canvases, make_order(name), make_schedule(schedule), on_step=steps.append, batch_tokens=16)
     filled = [[0] * len(canvas.tokens) for canvas in canvases]
-    for seen in steps:
-        assert len(seen.logits) == len(seen.masked)
-        for position in seen.filled.tolist():
-            row, at = divmod(position, seen.width)
-            filled[seen.canvases[row]][at] = seen.step
+
+    def watch(chosen: np.ndarray, output: StepOutput, positions: Tensor, *written: Tensor) -> None:
+        assert output.logits is not None
+        assert len(output.logits) == len(output.masked)
+        for position in positions.tolist():
+            row, at = divmod(position, output.view.masked.shape[1])
+            filled[chosen[row]][at] = output.view.step
+
+    watched = decode(model, canvases, make_order(name), make_schedule(schedule), on_step=watch, batch_tokens=16)
     for before, after, told in zip(plain, watched, filled, strict=True):
         assert before.ids.tolist() == after.ids.tolist()
         assert before.logprobs.tolist() == after.logprobs.tolist()

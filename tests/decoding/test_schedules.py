@@ -15,10 +15,10 @@ from anyorder.decoding.schedules import (
     AdaptiveSchedule,
     Constant,
     FixedSchedule,
+    Threshold,
     make_schedule,
     register_schedule,
 )
-from anyorder.decoding.schedules.adaptive import Threshold
 from anyorder.errors import InputError
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import State, make_order

@@ -10,18 +10,16 @@ import torch
 from torch import Tensor
 
 from anyorder.data.vocabulary import Vocabulary
-from anyorder.decoding.callbacks import TOP_K
 from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import Hypothesis
-from anyorder.decoding.stepper import Fill, StepCache, StepState, _Move, find_token, step
+from anyorder.decoding.stepper import TOP_K, Fill, StepCache, StepState, _Move, find_token, step
 from anyorder.errors import InputError
 from anyorder.models.base import Canvas
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, State, make_order
-from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.learned import LearnedOrder, save_order
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-from anyorder.orders.storage import save_order
 from anyorder.tasks.base import canvas_key
 from tests.conftest import tiny
 

@@ -13,7 +13,7 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.evaluation.evaluate_orders import evaluate_orders, name_regimes
 from anyorder.orders import Order, make_order
-from anyorder.orders.positional import OuterIn
+from anyorder.orders.heuristics import OuterIn
 from anyorder.report.tables import evaluation_table
 from tests.conftest import tiny, toy_pairs
 

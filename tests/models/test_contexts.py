@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from anyorder.decoding import forward
-from anyorder.decoding.beam import Beam, beam_search
+from anyorder.decoding import engine
+from anyorder.decoding.config import Beam
 from anyorder.decoding.engine import decode
 from anyorder.decoding.revision import make_revision
 from anyorder.decoding.schedules import make_schedule
+from anyorder.decoding.search import beam_search
 from anyorder.decoding.state import Hypothesis
 from anyorder.models.base import Canvas, CanvasBatch, Context
 from anyorder.models.hf import contexts
@@ -249,7 +250,7 @@ def test_looking_only_where_a_step_may_fill_changes_nothing(
     monkeypatch.setattr(model, "logits", lambda hidden: rows.append(len(hidden)) or logits(hidden))
     narrow = decode(model, canvases(), make_order(order), make_schedule(schedule))
     count = sum(rows)
-    monkeypatch.setattr(forward, "reach", lambda order, schedule, state: None)
+    monkeypatch.setattr(engine, "reach", lambda order, schedule, state: None)
     everywhere = decode(model, canvases(), make_order(order), make_schedule(schedule))
     assert (count < sum(rows) - count) == looks_at_less
     for one, other in zip(narrow, everywhere, strict=True):

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from anyorder.data.store import Store
-from anyorder.decoding.beam import Beam, beam_search, make_beam
+from anyorder.decoding.config import Beam, make_beam
 from anyorder.decoding.engine import decode
 from anyorder.decoding.revision import make_revision
 from anyorder.decoding.sampling import make_sampler
 from anyorder.decoding.schedules import make_schedule
+from anyorder.decoding.search import beam_search
 from anyorder.learning.config import RLConfig
 from anyorder.models.base import Canvas
 from anyorder.models.hf.pretrained import load_transformers

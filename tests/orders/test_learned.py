@@ -16,9 +16,8 @@ from anyorder.models.base import AllowedTokens, Canvas
 from anyorder.models.native.attention import Segments
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import State, make_order
-from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.learned import LearnedOrder, default_order, load_order, save_order
 from anyorder.orders.policy import FEATURES, STARTS, PolicyConfig, PolicyInputs, PolicyNetwork
-from anyorder.orders.storage import default_order, load_order, save_order
 from tests.conftest import tiny
 
 MASK, FIRST_WORD = 5, 6

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import anyorder
 from anyorder import Decoder, InputError, Step, Trajectory
 from anyorder.decoding.config import DecodingConfig
+from anyorder.orders.learned import save_order
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-from anyorder.orders.storage import save_order
 from tests.models.checkpoints import VOCABULARY, save
 
 TEXTS = ["w1 [MASK] w3 [MASK]", "[MASK] w12 w2", "w5 w6 [MASK] [MASK] [MASK] w7"]

@@ -11,8 +11,15 @@ from anyorder.evaluation.puzzles import answers_of
 from anyorder.evaluation.test_set import read_test_set
 from anyorder.models.hf.pretrained import load_transformers
 from anyorder.tasks import make_puzzle
-from anyorder.tasks.encoder import FIRST_SYMBOL, EncoderConfig, as_model, new_encoder, save_encoder
-from anyorder.tasks.puzzles import CellTokens, read_puzzles
+from anyorder.tasks.puzzles import (
+    FIRST_SYMBOL,
+    CellTokens,
+    EncoderConfig,
+    as_model,
+    new_encoder,
+    read_puzzles,
+    save_encoder,
+)
 
 PUZZLE, SOLUTION = "0200000004200103", "1234431234212143"
 

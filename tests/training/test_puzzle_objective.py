@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 
 from anyorder.errors import InputError
 from anyorder.models.hf.pretrained import load_transformers
+from anyorder.orders.learned import save_order
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-from anyorder.orders.storage import save_order
 from anyorder.tasks import make_puzzle
-from anyorder.tasks.encoder import MASK_ID, EncoderConfig, new_encoder
+from anyorder.tasks.puzzles import MASK_ID, EncoderConfig, new_encoder
 from anyorder.training.config import PuzzleTrainConfig
 from anyorder.training.objective import IGNORED
 from anyorder.training.puzzle_objective import FillConfig, FillLoss, FillObjective, sample_masked_cells

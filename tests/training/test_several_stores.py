@@ -13,7 +13,7 @@ from sacrebleu.metrics import BLEU
 from anyorder.data.store import Split, Store, Stores, open_stores
 from anyorder.data.vocabulary import SPECIALS, Vocabulary
 from anyorder.decoder import Decoder
-from anyorder.decoding.lengths import make_length
+from anyorder.decoding.config import make_length
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig

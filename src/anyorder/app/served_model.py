@@ -14,8 +14,7 @@ import numpy as np
 from anyorder.app import schemas
 from anyorder.app.batching import BATCH_TOKENS, QueuedCall, Result
 from anyorder.decoder import Decoder, load
-from anyorder.decoding.config import AUTO, DecodingConfig
-from anyorder.decoding.lengths import DEFAULT_LENGTH
+from anyorder.decoding.config import AUTO, DEFAULT_LENGTH, DecodingConfig
 from anyorder.decoding.revision import make_revision
 from anyorder.decoding.schedules import SCHEDULES, make_schedule
 from anyorder.decoding.stepper import Fill, StepCache, StepState, check_fills, step
@@ -26,7 +25,7 @@ from anyorder.models.base import Canvas
 from anyorder.models.hf.pretrained import PREFIX
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import ORDERS, Order, make_order
-from anyorder.orders.storage import DEFAULT, order_names
+from anyorder.orders.learned import DEFAULT, order_names
 from anyorder.registry import summary
 from anyorder.tasks import PuzzleTask, Task
 from anyorder.tasks.puzzles import EMPTY, Examples

@@ -14,8 +14,7 @@ from anyorder.cli.parser import SharedOptions
 from anyorder.data.corpus import OnInvalid, decode_lines, read_lines
 from anyorder.data.line_problems import LineNote, LineReport
 from anyorder.decoder import CHUNK
-from anyorder.decoding.config import AUTO
-from anyorder.decoding.lengths import DEFAULT_LENGTH
+from anyorder.decoding.config import AUTO, DEFAULT_LENGTH
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.models.hf.pretrained import PREFIX

@@ -9,7 +9,7 @@ from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
 from anyorder.models.native.transformer import TransformerConfig
 from anyorder.orders.policy import PolicyConfig
 from anyorder.progress import is_main_process
-from anyorder.tasks.encoder import EncoderConfig
+from anyorder.tasks.puzzles import EncoderConfig
 from anyorder.training import train as training
 from anyorder.training.config import PuzzleTrainConfig, TextTrainConfig, TrainConfig
 from anyorder.training.mlm_objective import MLMConfig

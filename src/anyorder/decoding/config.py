@@ -1,21 +1,31 @@
 """How to decode: order, schedule, revision, length, beam, tokens and seed, by the names that users write."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from anyorder import __version__
-from anyorder.decoding.beam import JOINT_ORDER, Beam, make_beam
-from anyorder.decoding.lengths import DEFAULT_LENGTH, LengthRule, make_length
-from anyorder.decoding.revision import Revision, make_revision
+from anyorder.decoding.revision import NoRevision, Revision, make_revision
 from anyorder.decoding.sampling import TokenSampler, make_sampler
-from anyorder.decoding.schedules import Schedule, make_schedule
+from anyorder.decoding.schedules import Constant, Schedule, make_schedule
 from anyorder.decoding.signature import Signature
 from anyorder.errors import MAX_SEED, InputError, check_number
 from anyorder.models.base import SavedModel
+from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, make_order
-from anyorder.orders.storage import default_order
+from anyorder.orders.learned import default_order
+from anyorder.registry import is_count
 
 AUTO = "auto"
+DEFAULT_LENGTH = "candidates:4"
+"""The default in Python, on the command line and in the explorer; evaluation and validation use `gold`."""
+GIVEN = "given"
+"""The rule for canvases whose masks already fix the length."""
+MAX_BEAM_SIZE = 4096
+JOINT_ORDER = "max-prob"
+"""The order that a beam of size 1 over positions and tokens amounts to."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +88,95 @@ class DecodingConfig:
 
 
 @dataclass(frozen=True)
+class LengthRule:
+    """Which target lengths to try for a source: the reference's, predicted ones, those of a table."""
+
+    kind: str
+    count: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.kind if self.kind in ("gold", "predicted", GIVEN) else f"{self.kind}:{self.count}"
+
+    def candidates(
+        self, model: TranslationModel, sources: Sequence[np.ndarray], direction: str, gold: Sequence[int] | None
+    ) -> list[list[int]]:
+        """Lengths to try for every source, best guess first. gold: the lengths of the references."""
+        if self.kind == GIVEN:
+            raise InputError("given is for canvases with masks: use predicted, candidates:N or gold", "length")
+        if self.kind == "gold":
+            if gold is None:
+                raise InputError("gold needs references: or use predicted, candidates:N or table:N", "length")
+            return [[length] for length in gold]
+        if self.kind == "fixed":
+            if self.count > model.max_length:
+                raise InputError(f"{self.count}: the model has room for {model.max_length} subwords", "length")
+            return [[self.count] for _ in sources]
+        if self.kind == "table":
+            return table_lengths(model, [len(ids) for ids in sources], direction, self.count)
+        lengths: list[list[int]] = []
+        for start in range(0, len(sources), 256):
+            lengths += model.predict_lengths(list(sources[start : start + 256]), direction, self.count)
+        return lengths
+
+
+def make_length(name: str) -> LengthRule:
+    """`gold`, `predicted`, `candidates:N`, `table:N` or `fixed:N`; `given` if the canvas fixes it."""
+    kind, colon, count = name.partition(":")
+    if kind in ("gold", "predicted", GIVEN) and not colon:
+        return LengthRule(kind)
+    if kind in ("candidates", "table", "fixed") and is_count(count):
+        return LengthRule(kind, int(count))
+    if kind in ("candidates", "table") and not colon:
+        return LengthRule(kind, 4)
+    raise InputError(f"unknown length '{name}': expected gold, predicted, candidates:N, table:N or fixed:N")
+
+
+def table_lengths(model: TranslationModel, sources: Sequence[int], direction: str, count: int) -> list[list[int]]:
+    """The most frequent target lengths for sources of these lengths, at most `count` each."""
+    if model.length_table is None:
+        raise InputError("table needs a model with a table of lengths: use predicted or gold", "length")
+    table = [model.length_table.candidates(direction, length, count) for length in sources]
+    return [list(dict.fromkeys(min(length, model.max_length) for length in lengths)) for lengths in table]
+
+
+@dataclass(frozen=True)
+class Beam:
+    """How many hypotheses to keep per canvas, and how their children differ. With size 1, decoding is greedy."""
+
+    size: int = 1
+    over: Literal["tokens", "positions", "joint"] = "tokens"
+    """tokens: those at the position that the order ranks first. positions: those that it ranks first, with the
+    best token at each. joint: both at once, regardless of the order."""
+
+    @property
+    def name(self) -> str:
+        return str(self.size) if self.over == "tokens" else f"{self.over}:{self.size}"
+
+    def check(self, order: str | None, schedule: Schedule, revision: Revision) -> None:
+        """An `InputError` unless beam search supports these. order: its name, None if none was chosen."""
+        if self.over == "joint" and order not in (None, JOINT_ORDER):
+            raise self.error(f"chooses positions by their probability, so the order must be {JOINT_ORDER}")
+        if self.size > 1 and not isinstance(revision, NoRevision):
+            raise self.error("does not go together with a revision")
+        if self.size > 1 and not (isinstance(schedule, Constant) and schedule.size == 1):
+            raise self.error("fills one position per step, so the schedule must be one")
+
+    def error(self, problem: str) -> InputError:
+        return InputError(f"{self.name}: {problem}", "beam")
+
+
+def make_beam(beam: int | str | Beam) -> Beam:
+    """The beam of that name: a number of hypotheses, `positions:N` or `joint:N`."""
+    if isinstance(beam, Beam):
+        return beam
+    over, _, size = str(beam).strip().rpartition(":")
+    if not is_count(size) or int(size) > MAX_BEAM_SIZE or over not in ("", "positions", "joint"):
+        raise InputError(f"{beam}: expected a whole number from 1 to {MAX_BEAM_SIZE}, positions:N or joint:N", "beam")
+    return Beam(int(size), over or "tokens")  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
 class BoundDecoding:
     """A `DecodingConfig` bound to one model and direction, with names replaced by objects."""
 
@@ -91,11 +190,6 @@ class BoundDecoding:
     length_penalty: float
     sampler: TokenSampler | None
     """None: always pick the most likely token."""
-
-    @property
-    def order_name(self) -> str:
-        """What trajectories call the order."""
-        return self.order.name or self.order.identity
 
     @property
     def signature(self) -> Signature:

@@ -7,29 +7,48 @@ or if the steps are watched; then canvases finish in any order.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from anyorder.data.packing import ranges, starts_of
-from anyorder.decoding.forward import (
-    StepCallback,
-    StepOutput,
-    StepPredictions,
-    forward_step,
-    predict_first_ranked,
-    ranking_scores,
-)
 from anyorder.decoding.revision import NoRevision, Revision, RevisionState
 from anyorder.decoding.sampling import TokenSampler
 from anyorder.decoding.schedules import AdaptiveSchedule, FixedSchedule, Schedule, best_ranked
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.device import to_device
+from anyorder.errors import InputError
 from anyorder.models.base import Canvas, Context, Model
 from anyorder.models.native.attention import QueryPositions, Segments
-from anyorder.orders.base import Order
+from anyorder.orders.base import Order, State
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """A forward pass at masked positions."""
+
+    view: State
+    """What orders, schedules and callbacks may see of it. A position is an index into the flattened (B, T)."""
+    masked: Tensor
+    """(M,) positions"""
+    hidden: Tensor
+    """(M, hidden_size)"""
+    logits: Tensor | None
+    """(M, vocab_size)"""
+    current_logprobs: Tensor | None
+    """(B, T) the log-probability of the current token at each position, if requested."""
+
+    def logits_at(self, model: Model, positions: Tensor) -> Tensor:
+        """(N, vocab_size) at some of the masked positions."""
+        index = torch.searchsorted(self.masked, positions)
+        return model.logits(self.hidden[index]) if self.logits is None else self.logits[index]
+
+
+StepCallback = Callable[[np.ndarray, StepOutput, Tensor, Tensor, Tensor], None]
+"""Called after every step with the indices of the B canvases among those being decoded, the forward pass, and what was
+written: positions, tokens and their log-probabilities, (F,) each."""
 
 
 def decode(
@@ -80,7 +99,7 @@ def canvas_batches(
 
 
 def _renumbered(on_step: StepCallback, canvases: np.ndarray) -> StepCallback:
-    return lambda seen: on_step(replace(seen, canvases=canvases[seen.canvases]))
+    return lambda chosen, *seen: on_step(canvases[chosen], *seen)
 
 
 @torch.inference_mode()
@@ -97,27 +116,22 @@ def run_decoding(
     revision, shared = revision or NoRevision(), model.context(batch.canvases)
     state = DecodeState(model, batch, shared)
     if isinstance(schedule, FixedSchedule) and isinstance(revision, NoRevision) and on_step is None:
-        run_fixed(state, order, schedule, shared_first_step(model, batch, shared, order), sampler)
+        _run_fixed(state, order, schedule, shared_first_step(model, batch, shared, order), sampler)
     else:
         _run_adaptive(state, order, schedule, revision, on_step, sampler)
     del state.context  # frees what the model has cached: a caller may keep the state while it fills the next batch
     return state
 
 
-def run_fixed(
-    state: DecodeState,
-    order: Order,
-    schedule: FixedSchedule,
-    first_step: Tensor | None = None,
-    sampler: TokenSampler | None = None,
-    max_step: int | None = None,
+def _run_fixed(
+    state: DecodeState, order: Order, schedule: FixedSchedule, first_step: Tensor | None, sampler: TokenSampler | None
 ) -> None:
-    """Fill what is masked, or stop after step `max_step`. The host knows how many positions every step fills.
+    """Fill everything. The host knows how many positions every step fills.
 
     first_step: the hidden states of the first step, if they are known.
     """
     state.drop_finished(state.remaining)
-    while len(state.remaining) and state.step != max_step:
+    while len(state.remaining):
         total, step = state.total[: len(state.remaining)], state.step + 1
         counts = schedule.counts(state.remaining, total, step).clip(1, state.remaining)
         positions, logits = predict_first_ranked(state, order, schedule, counts, first_step)
@@ -173,20 +187,13 @@ def _run_adaptive(
         tokens, logprobs = state.choose(output.logits_at(state.model, positions), positions, sampler)
         state.fill(positions, tokens, logprobs)
         if on_step:
-            assert output.logits is not None
-            on_step(
-                StepPredictions(
-                    state.step, state.canvases, state.width, output.masked, output.logits, state.allowed,
-                    positions, tokens, logprobs,
-                )
-            )  # fmt: skip
+            on_step(state.canvases, output, positions, tokens, logprobs)
         if revises:
             _revise(state, revision, state.step <= last_revision[state.canvases], output.current_logprobs)
         state.remaining = state.view().masked.sum(1).cpu().numpy()
         unfinished = np.flatnonzero(state.remaining)
         if len(unfinished) < len(state.remaining):
             whole.absorb(state)
-            whole.forwards[state.canvases[state.remaining == 0]] = state.step
             if len(unfinished):
                 state = state.select(unfinished)
                 if isinstance(schedule, AdaptiveSchedule):
@@ -230,3 +237,80 @@ def _revise(state: DecodeState, revision: Revision, may_revise: np.ndarray, curr
     )
     revised = asked & filled & to_device(may_revise, filled.device)[:, None]
     state.remask(revised.flatten().nonzero().squeeze(1), revision.hides_tokens)
+
+
+def forward_step(
+    state: DecodeState,
+    order: Order,
+    schedule: Schedule | None = None,
+    known: Tensor | None = None,
+    with_logits: bool = False,
+    everywhere: bool = False,
+) -> StepOutput:
+    """One forward pass at the masked positions, and what the order may see of it.
+
+    Positions that the schedule, if given, cannot fill now are left out, unless the order looks at them. `known` are the
+    hidden states, if they need not be computed. `with_logits` asks for logits even if the order needs none;
+    `everywhere` also for what the model says about filled positions.
+    """
+    model, masked, remaining = state.model, state.masked_positions(), state.remaining
+    leftmost = reach(order, schedule, state) if schedule and known is None else None
+    if leftmost is not None:
+        masked, remaining = masked[to_device(ranges(starts_of(remaining), leftmost), masked.device)], leftmost
+    positions, counts = (state.fillable_positions(), state.total) if everywhere else (masked, remaining)
+    at = state.query(positions, counts)
+    if order.needs_opening:
+        with_openings, openings, inner = state.query_with_openings(positions, at, counts)
+        states = state.context.hidden(state.tokens, with_openings) if known is None else known
+        hidden, opening = states[inner], states[openings]
+    else:
+        hidden, opening = state.context.hidden(state.tokens, at) if known is None else known, None
+    logits = model.logits(hidden) if with_logits or order.needs in ("logits", "both") else None
+    segments, current = at.segments, None
+    if everywhere:
+        assert logits is not None
+        current = state.token_logprobs(positions, logits)
+        index = torch.searchsorted(positions, masked)
+        hidden, logits, segments = hidden[index], logits[index], state.query(masked, remaining).segments
+    view = state.view(
+        where=masked,
+        segments=segments,
+        tokens=state.padded_tokens(),
+        hidden=hidden if order.needs in ("hidden", "both") else None,
+        logits=logits,
+        opening=opening,
+    )
+    return StepOutput(view, masked, hidden, logits, current)
+
+
+def reach(order: Order, schedule: Schedule, state: DecodeState) -> np.ndarray | None:
+    """(B,) how many masked positions, from the left, the step needs in each canvas; None for all."""
+    if not (order.is_local or order.needs == "nothing"):
+        return None
+    return schedule.reach(state.remaining, state.total[: len(state.remaining)])
+
+
+def ranking_scores(order: Order, schedule: Schedule, view: State) -> Tensor:
+    """(B, T) an order's scores, finite where the schedule allows filling, -inf elsewhere. NaN ranks last."""
+    scores, masked = order.scores_as_declared(view), view.masked
+    if not isinstance(scores, Tensor) or scores.shape != masked.shape:  # a user's own order may return anything
+        found = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+        raise InputError(f"order '{order.identity}': returned {found}, expected scores of shape {tuple(masked.shape)}")
+    scores = scores if scores.is_floating_point() else scores.double()
+    lowest = torch.finfo(scores.dtype).min
+    return schedule.narrow(view, scores.nan_to_num(nan=lowest, neginf=lowest).masked_fill(~masked, -torch.inf))
+
+
+def predict_first_ranked(
+    state: DecodeState, order: Order, schedule: Schedule, counts: np.ndarray, known: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The `counts[i]` positions of canvas i that rank first, ascending, and the logits there: (N,), (N, vocab_size).
+
+    If the order needs nothing, the model runs at these positions only. known: see `forward_step`.
+    """
+    if order.needs == "nothing":
+        positions = state.best_positions(ranking_scores(order, schedule, state.view()), counts)
+        return positions, state.model.logits(state.context.hidden(state.tokens, state.query(positions, counts)))
+    output = forward_step(state, order, schedule, known)
+    positions = state.best_positions(ranking_scores(order, schedule, output.view), counts)
+    return positions, output.logits_at(state.model, positions)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anyorder.decoding.sampling import remasking_noise
 from anyorder.errors import InputError, check_number
-from anyorder.registry import check_count, from_name, is_number, register, split_names, with_numbers
+from anyorder.registry import Named, check_count, from_name, is_number, register, split_names
 
 MAX_ITERATIONS = 1000
 
@@ -58,22 +58,15 @@ class RevisionState:
         return (self.filled | self.masked).sum(1)
 
 
-class Revision(ABC):
+class Revision(Named, ABC):
     """One way to decide what is masked again."""
 
-    name: str = ""
-    """The name as the user wrote it, for signatures."""
     hides_tokens: bool = True
     """Whether the model sees the mask at positions masked again; if not, it sees the old token until overwritten."""
     needs_current_logprobs: bool = False
     """Whether it needs the current step's log-probabilities of tokens that are already filled."""
     usual_schedule: str = "one"
     """The schedule published with it, for users who choose none."""
-
-    @classmethod
-    def parse(cls, options: str) -> "Revision":
-        """Build it from the numbers after the colon in its name."""
-        return with_numbers(cls, options)
 
     @abstractmethod
     def last_step(self, length: int) -> int:

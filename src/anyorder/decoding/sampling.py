@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anyorder.errors import InputError, check_number
 from anyorder.models.base import AllowedTokens, log_total
-from anyorder.orders.positional import hash_uniform
+from anyorder.orders.heuristics import hash_uniform
 
 _CHUNK = 1 << 23
 """How many numbers to hash at once: noise for all positions and tokens would not fit into memory."""

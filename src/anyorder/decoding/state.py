@@ -50,11 +50,12 @@ class Hypothesis:
     writes: list[tuple[int, int, int, float]] | None = None
     """Every write as (position, step, id, log-probability), if positions were revised."""
     forwards: int = 0
-    """Number of forward passes it took to decode; defaults to the last step."""
+    """Number of forward passes it took to decode; defaults to the last step, since every step writes something."""
 
     def __post_init__(self) -> None:
         if not self.forwards:
-            object.__setattr__(self, "forwards", int(self.steps.max(initial=0)))
+            last = self.writes[-1][1] if self.writes else self.steps.max(initial=0)
+            object.__setattr__(self, "forwards", int(last))
 
 
 class DecodeState:
@@ -86,8 +87,6 @@ class DecodeState:
         self.allowed = AllowedTokens(model.allowed_tokens, device)
         self._lay_out(packed.sizes, canvases.starts - packed.starts)
         self._all_tokens = to_device(packed.tokens, device)
-        self.tokens = self._all_tokens
-        """(packed tokens,) of unfinished canvases."""
         self._masked = to_device(masked, device)
         self._fillable = None if masked.sum() == lengths.sum() else self._masked.clone()
         """(all canvases, T) what was initially masked; None if everything was."""
@@ -101,8 +100,6 @@ class DecodeState:
         self._writes: list[tuple[int, np.ndarray, Tensor, Tensor, Tensor]] | None = None
         """For revisions, what every step wrote: its number, `canvases`, positions, tokens and log-probabilities. They
         stay on the device until the end, so that the host waits only once."""
-        self.forwards = np.zeros(count, np.int64)
-        """(all canvases,) on the host: forward passes each took; 0 for as many as its last step."""
 
     def keep_history(self) -> None:
         """From now on, record what revisions need: all writes, and fields of the same names in `RevisionState`."""
@@ -119,6 +116,11 @@ class DecodeState:
         # Positions past the end of a short canvas belong to its neighbors and must not be queried.
         rows = np.minimum(self._starts[:, None] + np.arange(self.width), sizes.sum() - 1)
         self._row_of = to_device(rows.reshape(-1), self._device)
+
+    @property
+    def tokens(self) -> Tensor:
+        """(packed tokens,) of unfinished canvases."""
+        return self._all_tokens[: int(self._ends[len(self.remaining) - 1])]
 
     def view(self, **predictions: object) -> State:
         """What an order may look at in the next step."""
@@ -213,15 +215,13 @@ class DecodeState:
         if 0 < unfinished < len(remaining):
             self.context.keep_first(unfinished)
         self.remaining = remaining[:unfinished]
-        if unfinished:
-            self.tokens = self._all_tokens[: int(self._ends[unfinished - 1])]
 
     def select(self, canvases: np.ndarray) -> "DecodeState":
         """A copy with only these canvases, by index; all must be unfinished."""
         chosen, index, sizes = copy(self), to_device(canvases, self._device), self._sizes[canvases]
         chosen._lay_out(sizes, self._offsets[canvases])
         rows = to_device(ranges(self._ends[canvases] - sizes, sizes), self._device)
-        chosen._all_tokens = chosen.tokens = self._all_tokens[rows]
+        chosen._all_tokens = self._all_tokens[rows]
         if len(canvases) < len(self.lengths):
             chosen.context = self.context.select(canvases)
         for name in _BY_CANVAS_ON_HOST:
@@ -277,11 +277,13 @@ class DecodeState:
                 writes[canvases[row]].append((position, step, token, logprob))
         return [
             Hypothesis(
-                packed[start : start + length], steps[i, :length], logprobs[i, :length],
-                None if self._writes is None else writes[i], int(self.forwards[i]),
+                packed[start : start + length],
+                steps[i, :length],
+                logprobs[i, :length],
+                None if self._writes is None else writes[i],
             )
             for i, (start, length) in enumerate(zip(self._starts.tolist(), self.lengths.tolist(), strict=True))
-        ]  # fmt: skip
+        ]
 
 
 # What `DecodeState` holds for every canvas.

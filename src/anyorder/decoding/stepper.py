@@ -6,14 +6,13 @@
     state = step(translator.model, canvas, [5, Fill(4, "world")], order="margin", top_k=10)
     state.tokens, state.next, state.candidates[state.next]
 
-The engine does the work. `GuidedOrder` is an order like any other: it ranks the given positions first, one after
-another, and `ChosenTokens` is a sampler that draws the given tokens. After the last of them, one final step predicts
-everything that is still masked; its output is the result.
-Nothing here depends on text, HTTP or a particular model.
+The engine does the work: `OrderByHand` is an order like any other, which ranks the given positions first, one after
+another. After the last of them, one more forward pass predicts everything that is still masked. `step_callback` shows
+the steps of ordinary decoding in the same terms. Nothing here depends on text, HTTP or a particular model.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TypeVar
@@ -24,18 +23,32 @@ import torch
 from torch import Tensor
 
 from anyorder.data.vocabulary import CONTINUES
-from anyorder.decoding.callbacks import TOP_K, Candidate, top_candidates
-from anyorder.decoding.engine import run_fixed
-from anyorder.decoding.sampling import TokenSampler
+from anyorder.decoding.engine import (
+    StepCallback,
+    StepOutput,
+    forward_step,
+    predict_first_ranked,
+    ranking_scores,
+)
 from anyorder.decoding.schedules import Constant
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.errors import InputError, check_number
 from anyorder.models.base import AllowedTokens, Canvas, Model, log_total
 from anyorder.orders import Order, State, make_order
-from anyorder.orders.base import Needs
 from anyorder.orders.learned import LearnedOrder
 
 T = TypeVar("T")
+TOP_K = 5
+_ONE = Constant(1)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A candidate token for a masked position."""
+
+    token: str
+    probability: float
+    """The model's."""
 
 
 @dataclass(frozen=True)
@@ -96,21 +109,57 @@ def step(
     check_number("top_k", top_k, at_least=1)
     moves = check_fills(model, canvas, fills)
     order = None if order is None else make_order(order).bind(model, canvas.task)  # type: ignore[arg-type]
+    by_hand = OrderByHand(moves, order)
     cache = StepCache() if cache is None else cache
     source = None if canvas.source is None else canvas.source.tobytes()
-    key = (canvas.task, source, canvas.tokens.tobytes(), _needs(order))
+    key = (canvas.task, source, canvas.tokens.tobytes(), by_hand.needs)
     known = cache.find(key, moves)
-    guided = GuidedOrder(moves, order, steps_made=len(known))
+    next_position: int | None = None
+    scores: list[float] = []
+    candidates: list[list[Candidate]] = []
     with torch.inference_mode():
         batch = DecodeBatch.of(model, [canvas])
         state = DecodeState(model, batch, model.context(batch.canvases))
         for move, written in zip(moves, known, strict=False):
             state.fill(*(torch.tensor([value], device=model.device) for value in (move.position, *written)))
-        state.remaining = state.remaining - len(known)
-        run_fixed(state, guided, Constant(1), sampler=ChosenTokens(moves=moves), max_step=len(moves) + 1)
+        state.drop_finished(state.remaining - len(known))
+        for move in moves[len(known) :]:
+            position, logits = predict_first_ranked(state, by_hand, _ONE, np.array([1]))
+            if move.token is None:
+                state.fill(position, *state.allowed.best(logits))
+            else:
+                state.fill(position, torch.full_like(position, move.token), logits[:, move.token] - log_total(logits))
+            state.drop_finished(state.remaining - 1)
+        if len(state.remaining):
+            output = forward_step(state, by_hand, with_logits=True)
+            assert output.logits is not None
+            candidates = top_candidates(model, output.logits, state.allowed, top_k)
+            if order is not None:
+                ranking = ranking_scores(order, _ONE, output.view)
+                next_position = int(state.best_positions(ranking, np.array([1])))
+                scores = ranking[0, output.masked].cpu().double().softmax(0).tolist()
     [hypothesis] = state.hypotheses()
     cache.add(key, moves, hypothesis)
-    return _step_state(model, canvas, moves, hypothesis, guided, state.allowed, top_k)
+    masked, filled = hypothesis.ids == model.mask_token, hypothesis.steps > 0
+    given = canvas.tokens != model.mask_token
+    given[[move.position for move in moves if move.token is not None]] = True
+    return StepState(
+        ids=hypothesis.ids,
+        tokens=_where(~masked, model.to_tokens(hypothesis.ids[~masked])),
+        steps=_where(filled, hypothesis.steps[filled].tolist()),
+        logprobs=_where(filled, hypothesis.logprobs[filled].tolist()),
+        given=given.tolist(),
+        next=next_position,
+        scores=_where(masked, scores),
+        is_policy=isinstance(order, LearnedOrder),
+        candidates=_where(masked, candidates),
+    )
+
+
+def _where(present: np.ndarray, values: Sequence[T]) -> list[T | None]:
+    """Values put back where they are present; None elsewhere, and everywhere if there are no values."""
+    each = iter(values)
+    return [next(each, None) if here else None for here in present]
 
 
 @dataclass(frozen=True)
@@ -158,49 +207,18 @@ def find_token(model: Model, text: str) -> int:
 _TOKEN_IDS: WeakKeyDictionary[Model, dict[str, int]] = WeakKeyDictionary()
 
 
-class GuidedOrder(Order):
-    """Fills the given positions first. After them it looks at everything that is masked, and ranks as `order` does."""
+class OrderByHand(Order):
+    """Fills the given positions, one after another. It needs what `order` does: the results are bit-identical."""
 
     name = "by hand"
 
-    def __init__(self, moves: Sequence[_Move], order: Order | None, steps_made: int = 0):
-        self._moves, self.order = moves, order
-        self.needs_opening = order is not None and order.needs_opening
-        self.needs = self._needs_at(steps_made + 1)
-        self.logits: Tensor | None = None
-        """(M, vocab_size) at the masked positions after the given ones, if there are any."""
-        self.order_scores: Tensor | None = None
-        """(T,) the order's scores there."""
+    def __init__(self, moves: Sequence[_Move], order: Order | None):
+        self._moves = moves
+        if order is not None:
+            self.needs, self.needs_opening = order.needs, order.needs_opening
 
     def scores(self, state: State) -> Tensor:
-        self.needs = self._needs_at(state.step + 1)
-        if state.step <= len(self._moves):
-            return (state.positions == self._moves[state.step - 1].position).float()[None]
-        self.logits = state.logits
-        if self.order is None:
-            return state.masked.float()
-        scores = self.order.scores_as_declared(state)
-        self.order_scores = scores[0]
-        return scores
-
-    def _needs_at(self, step: int) -> Needs:
-        """The final step needs everything. The others compute what the order would: the results are bit-identical."""
-        return _needs(self.order) if step <= len(self._moves) else "both"
-
-
-@dataclass(frozen=True)
-class ChosenTokens(TokenSampler):
-    """The tokens of the given fills, and the model's best ones elsewhere."""
-
-    moves: Sequence[_Move] = ()
-
-    def choose(
-        self, logits: Tensor, allowed: AllowedTokens, keys: Tensor, positions: Tensor, step: int
-    ) -> tuple[Tensor, Tensor]:
-        token = self.moves[step - 1].token if step <= len(self.moves) else None
-        if token is None:
-            return allowed.best(logits)
-        return torch.full_like(positions, token), logits[:, token] - log_total(logits)
+        return (state.positions == self._moves[state.step - 1].position).float()[None]
 
 
 Written = tuple[int, float]
@@ -234,50 +252,54 @@ class StepCache:
             self._written.popitem(last=False)
 
 
-def _needs(order: Order | None) -> Needs:
-    return order.needs if order else "nothing"
+@dataclass(frozen=True)
+class Step:
+    """One step of one sentence."""
+
+    sentence: int
+    """The index of the sentence in the input."""
+    length: int
+    """Length of the canvas: with several length candidates, a sentence is decoded once for each."""
+    step: int
+    """From 1."""
+    filled: dict[int, Candidate]
+    """What was written, by position."""
+    candidates: dict[int, list[Candidate]]
+    """The most probable tokens at every position that was masked before the step, best first."""
 
 
-def _step_state(
+def step_callback(
     model: Model,
-    canvas: Canvas,
-    moves: Sequence[_Move],
-    hypothesis: Hypothesis,
-    guided: GuidedOrder,
-    allowed: AllowedTokens,
-    top_k: int,
-) -> StepState:
-    ids, steps = hypothesis.ids.copy(), hypothesis.steps.copy()
-    looked = np.flatnonzero(steps == len(moves) + 1)  # the final step filled one more position
-    ids[looked], steps[looked] = model.mask_token, 0
-    masked, filled = ids == model.mask_token, steps > 0
-    given = canvas.tokens != model.mask_token
-    given[[move.position for move in moves if move.token is not None]] = True
-    scores: list[float] = []
-    if guided.order_scores is not None:
-        # The options of an order may be so large that its scores overflow.
-        scores = guided.order_scores.cpu()[torch.from_numpy(masked)].double().nan_to_num().softmax(0).tolist()
-    candidates: list[list[Candidate]] = []
-    if guided.logits is not None:
-        candidates = top_candidates(model, guided.logits, allowed, top_k)
-    return StepState(
-        ids=ids,
-        tokens=_where(model.to_tokens(ids), ~masked),
-        steps=_where(steps.tolist(), filled),
-        logprobs=_where(hypothesis.logprobs.tolist(), filled),
-        given=given.tolist(),
-        next=int(looked[0]) if guided.order and len(looked) else None,
-        scores=_at_masked(scores, masked),
-        is_policy=isinstance(guided.order, LearnedOrder),
-        candidates=_at_masked(candidates, masked),
-    )
+    canvases: Sequence[Canvas],
+    sentences: Sequence[int],
+    on_step: Callable[[Step], None],
+    top_k: int = TOP_K,
+) -> StepCallback:
+    """An engine callback that calls the user's. sentences: the index of each canvas's sentence."""
+
+    def report(chosen: np.ndarray, output: StepOutput, filled: Tensor, tokens: Tensor, logprobs: Tensor) -> None:
+        view = output.view
+        steps = [Step(sentences[i], len(canvases[i].tokens), view.step, {}, {}) for i in chosen.tolist()]
+        assert output.logits is not None
+        candidates = top_candidates(model, output.logits, view.allowed, top_k)
+        for position, ranked in zip(output.masked.tolist(), candidates, strict=True):
+            canvas, at = divmod(position, view.masked.shape[1])
+            steps[canvas].candidates[at] = ranked
+        written = zip(filled.tolist(), model.to_tokens(tokens.tolist()), logprobs.exp().tolist(), strict=True)
+        for position, token, probability in written:
+            canvas, at = divmod(position, view.masked.shape[1])
+            steps[canvas].filled[at] = Candidate(token, probability)
+        for step in steps:
+            on_step(step)
+
+    return report
 
 
-def _where(values: Sequence[T], present: np.ndarray) -> list[T | None]:
-    return [value if here else None for value, here in zip(values, present, strict=True)]
-
-
-def _at_masked(values: Sequence[T], masked: np.ndarray) -> list[T | None]:
-    """Values put back at the masked positions; None elsewhere, and everywhere if there are no values."""
-    each = iter(values)
-    return [next(each, None) if hidden else None for hidden in masked]
+def top_candidates(model: Model, logits: Tensor, allowed: AllowedTokens, top_k: int) -> list[list[Candidate]]:
+    """The most probable allowed tokens of each row, best first. logits: (M, vocab_size)"""
+    best = allowed.restrict(logits).topk(min(top_k, int(model.allowed_tokens.sum())))
+    probabilities = (best.values - log_total(logits)[:, None]).exp()
+    return [
+        [Candidate(token, probability) for token, probability in zip(model.to_tokens(ids), row, strict=True)]
+        for ids, row in zip((best.indices + allowed.first).tolist(), probabilities.tolist(), strict=True)
+    ]

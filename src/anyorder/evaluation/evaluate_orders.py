@@ -16,7 +16,7 @@ from anyorder.evaluation.evaluate import Evaluation, References, check_against, 
 from anyorder.evaluation.significance import SAMPLES, Test, check_test
 from anyorder.evaluation.test_set import NAMES, TestSet, read_test_set
 from anyorder.orders import Order
-from anyorder.orders.storage import default_order
+from anyorder.orders.learned import default_order
 from anyorder.tasks import Infill
 
 HEURISTIC_ORDERS = (

@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from anyorder.decoding.lengths import make_length
+from anyorder.decoding.config import make_length
 from anyorder.errors import InputError, check_number
 from anyorder.learning.rewards import check_reward
 from anyorder.training.config import TrainConfig, choose_by_device

@@ -14,7 +14,7 @@ from anyorder.data.packing import pack
 from anyorder.data.random_streams import random_for
 from anyorder.data.store import Data, ParallelText, Split, Store, Stores, join, open_stores
 from anyorder.decoder import Decoder
-from anyorder.decoding.lengths import make_length, table_lengths
+from anyorder.decoding.config import make_length, table_lengths
 from anyorder.decoding.state import DecodeBatch
 from anyorder.decoding.trajectory import INFILL
 from anyorder.errors import InputError, unknown

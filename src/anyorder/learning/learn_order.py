@@ -31,10 +31,9 @@ from anyorder.models.base import SavedModel
 from anyorder.models.hf.pretrained import TransformersModel, load_transformers
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, make_order, split_orders
-from anyorder.orders.learned import LearnedOrder
+from anyorder.orders.learned import CONFIG, WEIGHTS, LearnedOrder, save_order
+from anyorder.orders.learned import FOLDER as LEARNED_FOLDER
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork, prediction_stats
-from anyorder.orders.storage import CONFIG, WEIGHTS, save_order
-from anyorder.orders.storage import FOLDER as LEARNED_FOLDER
 from anyorder.progress import is_main_process
 from anyorder.tasks import PuzzleTask, Task, Translation, make_task
 from anyorder.tasks.masked import MASK_SHARE

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from anyorder.errors import InputError
 from anyorder.models.base import AllowedTokens, SavedModel
 from anyorder.models.native.attention import Segments
-from anyorder.registry import from_name, register, split_names
+from anyorder.registry import Named, from_name, register, split_names
 
 Needs = Literal["nothing", "hidden", "logits", "both"]
 _EVERY_TOKEN = AllowedTokens(np.ones(1, bool), torch.device("cpu"))
@@ -84,7 +84,7 @@ _DECLARATIONS = {
 } | dict.fromkeys(("tokens", "where", "segments"), 'needs="hidden" or needs="logits"')
 
 
-class Order(ABC):
+class Order(Named, ABC):
     """One way to decide what is filled next."""
 
     needs: Needs = "nothing"
@@ -94,11 +94,9 @@ class Order(ABC):
     is_local: bool = False
     """Whether the score of a position depends on the model's prediction at that position alone. If so, the engine
     computes only positions that the schedule can fill now."""
-    name: str = ""
-    """The name as the user wrote it, for tables and signatures."""
 
     @classmethod
-    def parse(cls, options: str) -> "Order":
+    def parse(cls, options: str) -> Self:
         """Build it from the options in its name, such as `stride=2`."""
         numbers: dict[str, float] = {}
         for part in filter(None, options.split(",")):

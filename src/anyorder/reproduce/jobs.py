@@ -29,9 +29,9 @@ from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
 from anyorder.learning.learn_order import FOLDER as ORDER
 from anyorder.learning.learn_order import learn_order
 from anyorder.models.native.storage import WEIGHTS, find
+from anyorder.orders.learned import CONFIG as ORDER_CONFIG
 from anyorder.orders.learned import UnboundLearnedOrder
 from anyorder.orders.policy import PolicyConfig
-from anyorder.orders.storage import CONFIG as ORDER_CONFIG
 from anyorder.records import Record, parse_json, read_record
 from anyorder.reproduce.data_folders import SplitSet
 from anyorder.reproduce.tables import Row

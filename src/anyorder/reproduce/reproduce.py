@@ -13,14 +13,13 @@ from typing import Literal
 
 from anyorder.data.store import Store
 from anyorder.decoder import Decoder, load
-from anyorder.decoding.config import DecodingConfig
-from anyorder.decoding.lengths import make_length
+from anyorder.decoding.config import DecodingConfig, make_length
 from anyorder.device import Device, process_count, resolve_device
 from anyorder.errors import InputError, check_number, unknown
 from anyorder.evaluation.significance import MAX_SAMPLES, MIN_SAMPLES, SAMPLES
 from anyorder.files import check_plain_name, check_writable, lock_folder
 from anyorder.models.native.translation_model import TranslationModel
-from anyorder.orders.storage import DEFAULT, find_order
+from anyorder.orders.learned import DEFAULT, find_order
 from anyorder.report.tables import count_text
 from anyorder.reproduce.autoregressive import METHODS, RECORD, decoding_job, training_job
 from anyorder.reproduce.data_folders import DataFolders, SplitSet

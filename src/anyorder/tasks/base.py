@@ -101,7 +101,7 @@ class Task(ABC):
             "source": example.text,
             "steps": steps,
             "logprobs": [round(float(value), 6) for value in hypothesis.logprobs[filled]],
-            "order": decoding.order_name,
+            "order": decoding.order.name or decoding.order.identity,
             "length": len(steps),
             "signature": str(decoding.signature),
             "model": model.name,

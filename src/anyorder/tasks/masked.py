@@ -7,9 +7,7 @@ import numpy as np
 
 from anyorder.data.line_problems import Problem, clean_line
 from anyorder.data.random_streams import random_for
-from anyorder.decoding.beam import make_beam
-from anyorder.decoding.config import AUTO, BoundDecoding, DecodingConfig
-from anyorder.decoding.lengths import GIVEN
+from anyorder.decoding.config import AUTO, GIVEN, BoundDecoding, DecodingConfig, make_beam
 from anyorder.decoding.revision import NoRevision, make_revision
 from anyorder.decoding.state import Hypothesis
 from anyorder.decoding.trajectory import GENERATE, INFILL, Trajectory

@@ -1,6 +1,6 @@
 """Translation: sentences in, sentences out, for models with a source.
 
-The canvases of a sentence have the lengths that the length rule proposes (`decoding.lengths`). A sentence that is too
+The canvases of a sentence have the lengths that the length rule proposes (`LengthRule`). A sentence that is too
 long for the model is split, its parts are translated one after another, and joined again.
 """
 

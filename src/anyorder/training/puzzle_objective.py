@@ -20,8 +20,7 @@ from anyorder.device import to_device
 from anyorder.errors import InputError, check_number
 from anyorder.orders import make_order, split_orders
 from anyorder.tasks import PuzzleTask
-from anyorder.tasks.encoder import FIRST_SYMBOL, MASK_ID, as_model, save_encoder
-from anyorder.tasks.puzzles import EMPTY
+from anyorder.tasks.puzzles import EMPTY, FIRST_SYMBOL, MASK_ID, as_model, save_encoder
 from anyorder.training.objective import IGNORED, Objective
 from anyorder.training.run_folder import Cursor
 from anyorder.training.validation import puzzle_validation

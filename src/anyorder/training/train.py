@@ -11,7 +11,7 @@ from anyorder.errors import InputError
 from anyorder.models.native.transformer import TransformerConfig
 from anyorder.models.native.translation_model import ModelConfig, TranslationModel
 from anyorder.tasks import PuzzleTask, make_puzzle
-from anyorder.tasks.encoder import EncoderConfig, new_encoder
+from anyorder.tasks.puzzles import EncoderConfig, new_encoder
 from anyorder.training.config import (
     DeepNorm,
     PuzzleTrainConfig,

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoder import Decoder
-from anyorder.decoding.beam import Beam, Candidates, beam_search, make_beam, select_best
-from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.config import Beam, DecodingConfig, make_beam
 from anyorder.decoding.engine import decode
-from anyorder.decoding.lengths import best_first
 from anyorder.decoding.schedules import make_schedule
+from anyorder.decoding.search import Candidates, beam_search, best_first, select_best
 from anyorder.decoding.state import Hypothesis
 from anyorder.errors import InputError
 from anyorder.models.base import Canvas
@@ -230,7 +229,7 @@ def test_the_best_different_children_stay(canvases: int, size: int, each: int, d
         torch.tensor([[t for _, t in row] for row in pick]),
         logprobs,
     )
-    chosen = select_best(scores, hashes, children, vocab_size=5)
+    chosen, totals, _ = select_best(scores, hashes, children, vocab_size=5)
     for canvas in range(canvases):
         best: dict[frozenset[tuple[int, int]], float] = {}
         for slot in range(size):
@@ -240,13 +239,12 @@ def test_the_best_different_children_stay(canvases: int, size: int, each: int, d
                 best[filled] = max(best.get(filled, -np.inf), float(scores[canvas, slot]) + float(logprobs[row, k]))
         expected = sorted(best.values(), reverse=True)[:size]
         expected += [-np.inf] * (size - len(expected))
-        assert chosen.scores[canvas].tolist() == expected
+        assert totals[canvas].tolist() == expected
         held = []
         for slot in range(size):
-            i = canvas * size + slot
-            parent = int(chosen.parents[i])
+            parent, k = divmod(int(chosen[canvas * size + slot]), each)
             assert parent // size == canvas
-            filled = before[canvas][parent % size] | {(int(chosen.positions[i]), int(chosen.tokens[i]))}
+            filled = before[canvas][parent % size] | {pick[parent][k]}
             if expected[slot] > -np.inf:
                 assert best[filled] == expected[slot]
                 held.append(filled)
