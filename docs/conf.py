@@ -21,7 +21,7 @@ nb_execution_mode = "off"  # the tests execute the notebook; the site shows the 
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"show-inheritance": True}
 python_use_unqualified_type_names = True
 napoleon_numpy_docstring = False
 suppress_warnings = ["ref.python"]  # names in shapes, such as (tokens, hidden), are not links

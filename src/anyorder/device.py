@@ -1,4 +1,4 @@
-"""Where to run: the one place that chooses a device and the precision that goes with it."""
+"""Where to run: the device, the precision that goes with it, and the processes that a launcher started."""
 
 import os
 import re

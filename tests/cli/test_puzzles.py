@@ -214,3 +214,51 @@ def test_a_task_from_a_plugin(tmp_path: Path) -> None:
     assert main([*command, "--json", str(out), *common]) == 0
     assert json.loads(out.read_text(encoding="utf-8"))["rows"][0]["accuracy"] == 100
     del TASKS["copy-cell"]
+
+
+def test_any_registered_task_is_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A task that is no puzzle: its output is right if it is the reference."""
+    plugin = tmp_path / "last_cell.py"
+    plugin.write_text(
+        "import numpy as np, anyorder\n"
+        "from typing import NamedTuple\n"
+        "from anyorder.tasks.base import canvas_key\n"
+        "from anyorder.models.base import Canvas\n"
+        "class Grid(NamedTuple):\n"
+        "    text: str\n"
+        "    problems: tuple = ()\n"
+        "@anyorder.register_task('last-cell')\n"
+        "class LastCell(anyorder.Task):\n"
+        "    mode = 'infill'\n"
+        "    def examples(self, model, lines, references=None):\n"
+        "        return [Grid(line) for line in lines]\n"
+        "    def canvases(self, model, examples, decoding):\n"
+        "        ids = [model.encode([' '.join(one.text[:-1])])[0] for one in examples]\n"
+        "        canvases = [np.append(row, model.mask_token) for row in ids]\n"
+        "        return [[[Canvas(row, None, self.mode, canvas_key(decoding.seed, row, len(row)))]] for row in canvases]\n"
+        "    def trajectory(self, model, example, parts, decoding):\n"
+        "        [found] = parts\n"
+        "        tokens = model.to_tokens(found.ids[-1:])\n"
+        "        return self.record(model, example, decoding, found, slice(-1, None), text=tokens[0], tokens=tokens)\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "grids.txt").write_text("1234341221434320\n1234341221434320\n", encoding="utf-8")
+    (tmp_path / "cells.txt").write_text("1\n2\n", encoding="utf-8")
+    command = [
+        "evaluate",
+        "--plugin",
+        str(plugin),
+        "--model",
+        "sudoku-4x4",
+        "--task",
+        "last-cell",
+        "--orders",
+        "margin",
+    ]
+    assert main(command) == 2
+    assert "comes without a sample for last-cell: give --source and --reference" in capsys.readouterr().err
+    out = tmp_path / "out.json"
+    files = ["--source", str(tmp_path / "grids.txt"), "--reference", str(tmp_path / "cells.txt"), "--json", str(out)]
+    assert main([*command, *files]) == 0
+    [row] = json.loads(out.read_text(encoding="utf-8"))["rows"]
+    assert (row["exact"], row["lines"]) == (50, 2)

@@ -1,15 +1,19 @@
 """Filling by hand does what the engine does: the positions that `decode` chose, given by hand, write the same bits."""
 
 import math
+import textwrap
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+import anyorder
 from anyorder.data.vocabulary import Vocabulary
+from anyorder.decoding import stepper
 from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import Hypothesis
@@ -312,3 +316,13 @@ def test_given_positions_cannot_be_filled(model: TranslationModel) -> None:
     canvas.tokens[1] = model.vocabulary.first_word
     with pytest.raises(InputError, match="position 1 is already filled"):
         step(model, canvas, [1])
+
+
+def test_the_example_of_the_module() -> None:
+    assert stepper.__doc__ is not None
+    names: dict[str, Any] = {"anyorder": anyorder, "step": step, "Fill": Fill}
+    exec(textwrap.dedent(stepper.__doc__.split("::")[1].split("\n\nEach step")[0]), names)
+    state = names["state"]
+    assert state.tokens[4] == "world"
+    assert state.steps[5] == 1
+    assert state.candidates[state.next] is not None

@@ -5,14 +5,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.errors import InputError
 from anyorder.files import lock_folder
-from anyorder.reproduce.jobs import Cost, RunJob, choose_part, run_jobs
+from anyorder.reproduce.jobs import SETTINGS, Cost, RunJob, choose_part, run_jobs
 from anyorder.reproduce.reproduce import Request, list_jobs, reproduce
 from tests.processes import FORKS
 from tests.reproduce.conftest import Laboratory
@@ -157,3 +159,16 @@ def test_a_launcher_is_refused(request_of: Request, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="once for each part"):
         reproduce([request_of])
+
+
+@pytest.mark.parametrize(("recipe", "kind"), [("a2c", "hidden"), ("ppo-2019", "ppo")])
+def test_the_papers_settings_are_those_of_the_recipes(recipe: str, kind: str) -> None:
+    """But for what depends on the data, and for orders that are decoded for comparison."""
+    file = Path(__file__).parents[2] / "recipes" / "paper" / f"{recipe}.yaml"
+    options, settings = yaml.safe_load(file.read_text(encoding="utf-8")), SETTINGS["paper"][kind]
+    for group, config in (("policy", settings.policy), ("rl", settings.rl), ("run", settings.run)):
+        read = msgspec.convert(options[group], type(config))
+        assert replace(read, **OWN.get(group, {})) == replace(config, **OWN.get(group, {}))
+
+
+OWN: dict[str, dict[str, Any]] = {"rl": {"split": "auto", "validation_orders": "", "each_step": "auto"}}

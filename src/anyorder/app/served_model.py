@@ -1,4 +1,6 @@
-"""What may be requested of a model: any of its tasks, by the names of orders, schedules, revisions and length rules.
+"""What may be requested of a model, and the response that is made of the results.
+
+Any of its tasks may, by the names of orders, schedules, revisions and length rules.
 
 It knows nothing about HTTP: a wrong request is an `InputError`. A request becomes calls for the queue, one per order.
 """

@@ -24,7 +24,7 @@ from anyorder.models.hf.pretrained import is_transformers
 from anyorder.orders import make_order, split_orders
 from anyorder.report.tables import check_table_file, evaluation_table, format_tables
 from anyorder.report.terminal import render_tables
-from anyorder.tasks import Infill, PuzzleTask, Task, Translation, make_puzzle
+from anyorder.tasks import TASKS, Infill, PuzzleTask, Task, Translation, make_puzzle, make_task
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class SystemOptions(SharedOptions):
     """Fraction of each line's tokens to mask, at least two of them; by default half. The masks depend on --seed; they
     are those that 'anyorder learn-order --text' uses."""
     task: str | None = None
-    """The kind of puzzle, such as sudoku-9x9; by default the one that the model was trained on."""
+    """The kind of puzzle, such as sudoku-9x9, or a task that a plugin registers; by default the kind of puzzle that the
+    model was trained on."""
     source: Path | None = None
     """Sentences to translate, or puzzles (plain, .gz, .xz); by default the sample bundled with the model."""
     orders: str | None = None
@@ -195,9 +196,9 @@ def _score_orders(
     if text is not None:
         task = Infill()
     elif system.task is not None:
-        task = make_puzzle(system.task)
+        task = make_task(system.task) if system.task in TASKS else make_puzzle(system.task)
     decoder = open_decoder(model, decoding.device, task)
-    if text is None and isinstance(decoder.task, Infill) and not isinstance(decoder.task, PuzzleTask):
+    if text is None and decoder.task.name == Infill.name:
         raise InputError(f"{model} fills masks: give --text with plain text, or --task with the puzzles that it solves")
     files = [text] if text else [source, *references] if source else _sample(decoder, model)
     lines = list(read_parallel(files, "strict" if system.strict else "replace"))[: scoring.limit]
@@ -262,6 +263,8 @@ def _sample(decoder: Decoder, model: str) -> list[Path]:
     sample.puzzles.txt and sample.solutions.txt."""
     if isinstance(decoder.task, PuzzleTask):
         pairs, missing = [("sample.puzzles.txt", "sample.solutions.txt")], ": give --source"
+    elif not isinstance(decoder.task, Translation):
+        pairs, missing = [], f" for {decoder.task.name}: give --source and --reference"
     else:
         one, other = decoder.model.languages(decoder.task.name)
         stems = ("sample", f"sample.{one}-{other}", f"sample.{other}-{one}")

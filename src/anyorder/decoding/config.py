@@ -1,4 +1,7 @@
-"""How to decode: order, schedule, revision, length, beam, tokens and seed, by the names that users write."""
+"""How to decode: order, schedule, revision, length, beam, tokens and seed, by the names that users write.
+
+`LengthRule` proposes target lengths; `Beam` says how many hypotheses to keep.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Token sampling: draw tokens from the model's distribution instead of taking the most likely one.
 
+Also the hashed noise behind it, which revisions and rollouts use, too.
+
 The noise is a hash of the canvas's key, the step, the position and the token. So a sample depends neither on its batch
 nor on the devices that other canvases run on, and there is no random state.
 """

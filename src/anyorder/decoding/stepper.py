@@ -1,14 +1,13 @@
 """Filling by hand: the caller chooses positions and optionally tokens; the model predicts the rest. For example::
 
-    translator = anyorder.load("de-en")
-    [source] = translator.encode(["Guten Morgen, Welt!"], "de")
-    canvas = translator.model.blank_canvas(source, 6, "de-en")
-    state = step(translator.model, canvas, [5, Fill(4, "world")], order="margin", top_k=10)
+    decoder = anyorder.load("de-en", task="de-en")
+    canvas = decoder.canvas("Guten Morgen, Welt!", length=6)
+    state = step(decoder.model, canvas, [5, Fill(4, "world")], order="margin", top_k=10)
     state.tokens, state.next, state.candidates[state.next]
 
-The engine does the work: `OrderByHand` is an order like any other, which ranks the given positions first, one after
-another. After the last of them, one more forward pass predicts everything that is still masked. `step_callback` shows
-the steps of ordinary decoding in the same terms. Nothing here depends on text, HTTP or a particular model.
+Each step is the engine's: `OrderByHand` is an order like any other, which ranks the given position first. After the
+last of them, one more forward pass predicts everything that is still masked. `step_callback` shows the steps of
+ordinary decoding in the same terms. Nothing here depends on text, HTTP or a particular model.
 """
 
 from collections import OrderedDict

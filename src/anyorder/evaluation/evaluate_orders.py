@@ -1,4 +1,4 @@
-"""Decode a test set in several orders, then score it: the only part of the evaluation that needs a model."""
+"""Decode a test set in several orders, then score it. Here and in `test_set`, evaluation needs a model."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Puzzles: which trajectories solve them, which answers they give, and which of these are right. Needs no model."""
+"""Puzzles: their metrics, and which trajectories solve them. Needs no model."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

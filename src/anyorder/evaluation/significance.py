@@ -1,6 +1,6 @@
-"""Significance: two-sided paired tests between systems that translated the same sentences.
+"""Significance: two-sided paired tests between systems on the same examples, and bootstrap intervals.
 
-Takes sentence statistics and a function that scores their sums, so it knows nothing about BLEU or text.
+Takes counts per example and a function that scores their sums, so it knows nothing about BLEU or text.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

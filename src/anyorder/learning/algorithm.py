@@ -21,7 +21,7 @@ The three algorithms differ in the baseline that is subtracted from G_i, and in 
 
 What follows is in the order of the computation: `ActorCritic` (networks), `sample_rollouts` (rollout), `step_rewards`
 (reward), `discounted_returns` (return), `leave_one_out` (advantage), `OrderLoss` (entropy, loss, and so the gradient).
-Sampling itself is in `rollout.py`. Knows nothing about texts, batches or files.
+Sampling itself is in `rollout.py`. Knows nothing about texts or files.
 """
 
 from dataclasses import dataclass

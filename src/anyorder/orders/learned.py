@@ -1,4 +1,4 @@
-"""Learned orders: a policy network scores the masked positions (paper, section 3.2).
+"""Learned orders: a policy network scores the masked positions (paper, section 3.1).
 
 `hidden` is the paper's policy: two layers on the model's last hidden state. `features` also sees the model's confidence
 at each position and what is filled around it, and starts from a heuristic order. `confidence` sees only these features,

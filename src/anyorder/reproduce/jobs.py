@@ -1,4 +1,6 @@
-"""The jobs behind the tables, and the files that say which of them are done. Knows nothing about scores.
+"""The jobs behind the tables, the settings of orders to learn, and the files that say which jobs are done.
+
+Knows nothing about scores.
 
     learn/MODEL/DIRECTIONS/ORDER/seed-N        a run that learns an order, and seed-N.json beside it
     baseline/MODEL/MINUTES                     a run that trains a baseline, and MINUTES.json beside it
@@ -313,15 +315,17 @@ _PAPER_RL = RLConfig(
 _PAPER_PPO_RL = replace(_PAPER_RL, algorithm="ppo", reward="edit-distance", entropy_coef=0.0)
 _PAPER_RUN = TrainConfig(
     steps=97_000, learning_rate=0.0001, warmup=0, decay_from=1.0, weight_decay=0.0, max_grad_norm=5.0, ema=0.0,
-    validate_every=2000, save_every=1000,
+    validate_every=2000, save_every=2000,
 )  # fmt: skip
+# Each batch of rollouts makes four updates.
+_PAPER_PPO_RUN = replace(_PAPER_RUN, steps=24_250, validate_every=500, save_every=500)
 _PAPER_POLICY = replace(_HIDDEN, dropout=0.1)
 SETTINGS: dict[Scale, dict[str, Settings]] = {
     "here": {**_OURS, "hidden": _A2C, "ppo": Settings(_HIDDEN, _PPO_RL, replace(_RUN, steps=300))},
     "paper": {
         **_OURS,
         "hidden": Settings(_PAPER_POLICY, _PAPER_RL, _PAPER_RUN),
-        "ppo": Settings(_PAPER_POLICY, _PAPER_PPO_RL, _PAPER_RUN),
+        "ppo": Settings(_PAPER_POLICY, _PAPER_PPO_RL, _PAPER_PPO_RUN),
     },
 }
 """Settings by scale and kind of order."""

@@ -1,4 +1,7 @@
-"""How long and how fast to train: the settings that all objectives share. Knows nothing about objectives or flags."""
+"""How long and how fast to train: the settings that all objectives share, and batch sizes for text and puzzles.
+
+Knows nothing about objectives or flags.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Training a masked model to fill in puzzles: examples of a task, the objective, validation and saving.
+"""Training a masked model to fill in puzzles: the loss and the objective.
 
 The clues are always given. A random number of the empty cells, uniformly from one to all, is masked, and the rest show
 the solution, so the model learns from every state that a decoder can reach, in any order.

@@ -1,4 +1,7 @@
-"""Masked Transformers models, loaded from disk or the hub. Their code is never run, and nothing is ever unpickled."""
+"""`TransformersModel`: a masked Transformers model as the engine sees it, from disk, from the hub or from memory.
+
+The code in a checkpoint is never run, and nothing is ever unpickled.
+"""
 
 import hashlib
 import json

@@ -4,9 +4,10 @@ Sequences are packed end to end, and `Segments` says where each begins. On CUDA 
 variable-length kernel; elsewhere, sequences of equal (rounded) length go through SDPA together. Rounding depends on the
 sequence alone, so its result does not depend on the rest of the batch.
 
-Decoding has kernels of its own there: sentences are short, but libraries expect long ones. The usual attention kernels
-work on blocks of 128 queries; a target has about twenty, so five sixths of the work is wasted. The kernels have no
-gradient: training uses the libraries' own, and so does decoding without Triton (it comes with torch for CUDA on Linux).
+On CUDA, decoding has kernels of its own (`triton_kernels`): sentences are short, but libraries expect long ones. The
+usual attention kernels work on blocks of 128 queries; a target has about twenty, so five sixths of the work is wasted.
+The kernels have no gradient: training uses the libraries' own, and so does decoding without Triton (it comes with torch
+for CUDA on Linux).
 """
 
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""The undirected translation model: Transformer, tied output layer, length predictor, vocabulary; and its contexts."""
+"""The undirected translation model: Transformer, tied output layer, lengths, vocabulary; and its contexts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
