@@ -9,7 +9,15 @@ from anyorder.errors import InputError
 from anyorder.evaluation.bleu import Bleu, ChrF, SacreBLEUScorer
 from anyorder.evaluation.evaluate import Evaluation, Score
 from anyorder.evaluation.significance import Difference
-from anyorder.report.tables import Cell, Column, TableData, check_table_file, evaluation_table, format_tables
+from anyorder.report.tables import (
+    Cell,
+    Column,
+    TableData,
+    _difference_cell,
+    check_table_file,
+    evaluation_table,
+    format_tables,
+)
 
 METRICS = [Bleu(SacreBLEUScorer(), [["a"]]), ChrF([["a"]])]
 
@@ -93,3 +101,10 @@ def test_the_name_decides_the_format() -> None:
     for name in ("a", "a.csv", "tex"):
         with pytest.raises(InputError, match=r"expected a name that ends in .tex or .md"):
             check_table_file(Path(name))
+
+
+@pytest.mark.parametrize(("digits", "expected"), [(2, "+0.25 ± .50"), (1, "+0.2 ± 0.5")])
+def test_half_of_an_interval(digits: int, expected: str) -> None:
+    """BLEU has two digits, and its intervals are below one; percentages have one, and their intervals are not."""
+    cell = _difference_cell(Difference(0.25, -0.25, 0.75, 0.5), digits)
+    assert f"{cell.text} ± {cell.spread}" == expected

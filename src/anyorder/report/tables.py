@@ -106,8 +106,8 @@ def _metric_columns(metric: "Metric", scores: "Sequence[Score]", is_main: bool) 
 def _difference_cell(difference: "Difference | None", digits: int) -> Cell:
     if difference is None:
         return Cell("–")
-    half_width = (difference.high - difference.low) / 2
-    return Cell(f"{difference.value:+.{digits}f}", f"{half_width:.{digits}f}".removeprefix("0"))
+    half_width = f"{(difference.high - difference.low) / 2:.{digits}f}"
+    return Cell(f"{difference.value:+.{digits}f}", half_width.removeprefix("0") if digits > 1 else half_width)
 
 
 def p_value_cell(value: float | None) -> Cell:
