@@ -19,6 +19,10 @@ TIED = st.lists(st.integers(1, 5), min_size=1, max_size=9)
 PERMUTED = st.integers(1, 14).flatmap(lambda n: st.permutations(range(1, n + 1)))
 
 
+def test_an_empty_order_has_no_last_position() -> None:
+    assert not order_metrics.is_last_then_left_to_right(np.zeros((3, 0), int)).any()
+
+
 def relative_steps(steps: Sequence[int] | np.ndarray) -> np.ndarray:
     return order_metrics.ranked(steps).relative
 

@@ -1,7 +1,9 @@
 """What the server accepts: its own names, and with the access token everything, without it nothing."""
 
+import asyncio
 import ipaddress
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ pytest.importorskip("fastapi", reason="the explorer needs the extra 'app'")
 
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
 
-from anyorder.app.security import AccessToken, is_own_name, server_names
+from anyorder.app.security import AccessToken, RequestGuard, is_own_name, server_names
 from anyorder.app.server import create_app
 from anyorder.cli import main
 from anyorder.errors import InputError
@@ -221,3 +224,23 @@ def test_names_of_a_server() -> None:
     for everywhere in ("0.0.0.0", "::"):
         assert is_own_name("192.0.2.7:8600", server_names(everywhere))
     assert not is_own_name("192.0.2.7", server_names("192.0.2.8"))
+
+
+def test_an_error_after_a_response_began_is_not_a_second_response() -> None:
+    async def fails_late(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise ZeroDivisionError
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message["type"])
+
+    sent: list[str] = []
+    scope = {
+        "type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [(b"host", b"localhost")],
+    }  # fmt: skip
+    with pytest.raises(ZeroDivisionError), ThreadPoolExecutor(1) as executor:
+        executor.submit(asyncio.run, RequestGuard(fails_late, "127.0.0.1")(scope, receive, send)).result()
+    assert sent == ["http.response.start"]

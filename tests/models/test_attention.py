@@ -1,9 +1,19 @@
+import sys
+from types import ModuleType
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from anyorder.models.native.attention import FullAttention, QueryPositions, Segments, SourceIsolated, attend
+from anyorder.models.native.attention import (
+    FullAttention,
+    QueryPositions,
+    Segments,
+    SourceIsolated,
+    _has_triton,
+    attend,
+)
 
 HEADS, SIZE = 2, 8
 
@@ -94,3 +104,12 @@ def test_host_lengths_are_asked_for() -> None:
     bare = Segments(torch.tensor([0, 3], dtype=torch.int32), 3)
     with pytest.raises(ValueError, match="host"):
         attend(q, torch.stack([q, q], 1), bare, bare)
+
+
+@pytest.mark.parametrize(("module", "expected"), [(None, False), (ModuleType("triton"), False)])
+def test_a_triton_that_cannot_be_found(
+    module: ModuleType | None, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Missing, or a stand-in without a specification, as some programs put there."""
+    monkeypatch.setitem(sys.modules, "triton", module)  # type: ignore[arg-type]
+    assert _has_triton() == expected

@@ -14,7 +14,7 @@ from transformers.pytorch_utils import Conv1D
 from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
 from anyorder.models.base import Canvas
-from anyorder.models.hf.pretrained import TransformersModel, load_transformers
+from anyorder.models.hf.pretrained import TransformersModel, load_transformers, wrap_transformers
 from anyorder.models.native.attention import QueryPositions, Segments
 from anyorder.orders import ORDERS, make_order
 from tests.models.checkpoints import (
@@ -25,6 +25,7 @@ from tests.models.checkpoints import (
     PAD,
     POSITIONS,
     VOCABULARY,
+    network,
     save,
     tokenizer,
 )
@@ -205,6 +206,14 @@ def test_every_linear_layer_sums_in_a_fixed_order(
     for plain, ours in zip(network.modules(), model.network.modules(), strict=True):
         if type(plain) in (torch.nn.Linear, Conv1D) and plain.weight.shape[type(plain) is torch.nn.Linear] == 24:
             torch.testing.assert_close(ours(states), plain(states))
+
+
+def test_logits_on_the_cpu_keep_the_order_of_half_precision() -> None:
+    """The output layer returns the precision of its input, as the plain one: what a head adds is added in it."""
+    plain = network("EsmForMaskedLM").bfloat16()
+    model = wrap_transformers(plain, tokenizer())
+    assert model.network.get_output_embeddings()(torch.randn(3, 24, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    assert model.logits(torch.randn(3, 24, dtype=torch.bfloat16)).dtype == torch.float32
 
 
 def test_the_end_of_a_tensor_is_nobody_s_last_token(checkpoints: dict[str, tuple[Any, TransformersModel]]) -> None:

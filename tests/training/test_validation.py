@@ -72,6 +72,16 @@ def test_the_dev_split_is_used_where_there_is_no_other(store: Store) -> None:
     assert objective.fingerprint()["masking"].validation_split == "dev"  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="unknown split 'selection'"):
         TranslationObjective(store, model, MaskingConfig(validation_split="selection"), 1000, 1, fixed=False)
+    with pytest.raises(InputError, match="unknown split 'nope'"):  # said before the data is read, so before the rest
+        TranslationObjective(
+            store,
+            model,
+            MaskingConfig(validation_split="nope", weights={"x": 2}),
+            5,
+            1,
+            fixed=False,
+            directions=["de-fr"],
+        )
     with pytest.raises(InputError, match="unknown split 'devv': did you mean 'dev'"):
         translation_order_objective(store, model, ["de-en"], PolicyConfig(), RLConfig(validation_split="devv"), seed=1)
 

@@ -230,6 +230,8 @@ def is_left_to_right(steps: Orders) -> Array:
 def is_last_then_left_to_right(steps: Orders) -> Array:
     """(...): whether the last position alone was filled first, and the others from left to right."""
     orders = ranked(steps)
+    if not orders.length:
+        return np.zeros(orders.steps.shape[:-1], bool)
     is_first = (orders.until[..., -1] == 1) & (orders.length > 1)
     return is_first & ~orders.passed[..., :-1].any(-1)
 

@@ -61,10 +61,12 @@ class RequestGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request = Request(scope, receive)
+        request, started = Request(scope, receive), False
 
         async def send_with_headers(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 headers = MutableHeaders(scope=message)
                 for name, value in DEFAULT_HEADERS.items():
                     headers.setdefault(name, value)
@@ -86,6 +88,8 @@ class RequestGuard:
             await self._app(scope, receive_again, send_with_headers)
         except Exception as error:
             response = await error_response(request, error)
+            if started:  # the client has the beginning of another response
+                raise
             await response(scope, receive, send_with_headers)
 
     def _check_head(self, request: Request) -> None:

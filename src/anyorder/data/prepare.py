@@ -176,6 +176,7 @@ def prepare(
             lines=report.as_json(),
             inputs={file.name: sha256(file) for file in inputs},
         )
+    report.lines.default_factory = None  # reading a name that is not there is an error from now on
     return report
 
 

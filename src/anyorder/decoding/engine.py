@@ -112,7 +112,7 @@ def run_decoding(
     on_step: StepCallback | None = None,
     sampler: TokenSampler | None = None,
 ) -> DecodeState:
-    """Fill one batch. What an order needs may change between steps."""
+    """Fill one batch."""
     revision, shared = revision or NoRevision(), model.context(batch.canvases)
     state = DecodeState(model, batch, shared)
     if isinstance(schedule, FixedSchedule) and isinstance(revision, NoRevision) and on_step is None:

@@ -111,6 +111,9 @@ class Constant(FixedSchedule):
         return -(-total // self.size)
 
 
+ONE = Constant(1)
+
+
 def make_schedule(name: str | int | Schedule) -> Schedule:
     """The schedule of that name: `one`, a whole number of positions per step, `threshold:0.9`, `blocks:8+cosine:4`."""
     if isinstance(name, Schedule):

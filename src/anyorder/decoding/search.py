@@ -24,15 +24,13 @@ from anyorder.decoding.engine import (
     predict_first_ranked,
     shared_first_step,
 )
-from anyorder.decoding.schedules import Constant
+from anyorder.decoding.schedules import ONE
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.device import report_lost_process, to_device
 from anyorder.errors import InputError
 from anyorder.models.base import AllowedTokens, Canvas, Model, log_total
 from anyorder.orders.base import Order
 from anyorder.orders.heuristics import splitmix64
-
-_ONE = Constant(1)
 
 
 def search(
@@ -104,7 +102,7 @@ def beam_search(
     together, over all hypotheses; results do not depend on it.
     """
     found: dict[int, list[Hypothesis]] = {}
-    for chosen in canvas_batches(model, canvases, _ONE, batch_tokens, beam.size):
+    for chosen in canvas_batches(model, canvases, ONE, batch_tokens, beam.size):
         batch = DecodeBatch.of(model, [canvases[i] for i in chosen], beam.size)
         found.update(zip(chosen, _fill(model, batch, order, beam, n_best), strict=True))
         on_progress(len(chosen))
@@ -167,7 +165,7 @@ def expand(state: DecodeState, order: Order, beam: Beam, known: Tensor | None) -
         assert output.logits is not None
         return _best_pairs(state, output.masked, output.logits, beam.size)
     counts = np.minimum(state.remaining, 1 if beam.over == "tokens" else beam.size)
-    positions, logits = predict_first_ranked(state, order, _ONE, counts, known)
+    positions, logits = predict_first_ranked(state, order, ONE, counts, known)
     if beam.over == "tokens":
         tokens, logprobs = _best_tokens(state.allowed, logits, beam.size)
         return Candidates.of((positions % state.width)[:, None].expand_as(tokens), tokens, logprobs)

@@ -29,7 +29,7 @@ from anyorder.decoding.engine import (
     predict_first_ranked,
     ranking_scores,
 )
-from anyorder.decoding.schedules import Constant
+from anyorder.decoding.schedules import ONE
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.errors import InputError, check_number
 from anyorder.models.base import AllowedTokens, Canvas, Model, log_total
@@ -38,7 +38,6 @@ from anyorder.orders.learned import LearnedOrder
 
 T = TypeVar("T")
 TOP_K = 5
-_ONE = Constant(1)
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ def step(
             state.fill(*(torch.tensor([value], device=model.device) for value in (move.position, *written)))
         state.drop_finished(state.remaining - len(known))
         for move in moves[len(known) :]:
-            position, logits = predict_first_ranked(state, by_hand, _ONE, np.array([1]))
+            position, logits = predict_first_ranked(state, by_hand, ONE, np.array([1]))
             if move.token is None:
                 state.fill(position, *state.allowed.best(logits))
             else:
@@ -134,7 +133,7 @@ def step(
             assert output.logits is not None
             candidates = top_candidates(model, output.logits, state.allowed, top_k)
             if order is not None:
-                ranking = ranking_scores(order, _ONE, output.view)
+                ranking = ranking_scores(order, ONE, output.view)
                 next_position = int(state.best_positions(ranking, np.array([1])))
                 scores = ranking[0, output.masked].cpu().double().softmax(0).tolist()
     [hypothesis] = state.hypotheses()

@@ -38,7 +38,7 @@ from anyorder.tasks import PuzzleTask
 from anyorder.tasks.masked import mask_lines
 from anyorder.tasks.puzzles import EMPTY, CellTokens
 from anyorder.training.objective import weights_by_corpus
-from anyorder.training.validation import Validation, puzzle_validation, stored_validations
+from anyorder.training.validation import Validation, check_split, puzzle_validation, stored_validations
 
 GENERATED = 4096
 """Maximum number of puzzles to generate; the rest are symmetric variants of them."""
@@ -112,6 +112,7 @@ class TranslationData(LearningData):
         """(directions, 2) indices of the source and target language."""
         stores = _with_directions(stores, model, self.tasks)
         assert rl.validation_sentences is not None
+        check_split(stores, rl.validation_split)
         held_out, self.validations = stored_validations(
             stores, rl.validation_split, self.tasks, model, rl.validation_sentences, rl.validation_length
         )

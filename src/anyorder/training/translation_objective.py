@@ -20,7 +20,7 @@ from anyorder.models.native.translation_model import LengthTable, TranslationMod
 from anyorder.orders import Order, make_order
 from anyorder.training.config import DeepNorm
 from anyorder.training.objective import IGNORED, HostBatch, TextObjective, sample_mask, weights_by_corpus
-from anyorder.training.validation import stored_validations
+from anyorder.training.validation import check_split, stored_validations
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,7 @@ class TranslationObjective(TextObjective):
         deepnorm: DeepNorm = "auto",
     ):
         stores = open_stores(data)
+        check_split(stores, masking.validation_split)
         self._pairs = pairs = TranslationPairs(stores, model, directions, masking.weights, masking.only_into)
         # About five standard deviations above the mean, which is a quarter if both directions are learned.
         max_masked = int(max(0.25, pairs.masked_share) * batch_tokens + 5.5 * batch_tokens**0.5)

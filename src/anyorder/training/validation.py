@@ -65,6 +65,13 @@ class Validation:
         return (time.monotonic() - start) * float(cost[indices].sum() / cost[sample].sum())
 
 
+def check_split(stores: Stores, split: str) -> None:
+    """Raise an `InputError` for a split to validate on that a store does not have. See `stored_validations`."""
+    for store in stores:
+        if split not in ("auto", "none", *store.split_names):
+            raise unknown("split", split, store.split_names)
+
+
 def stored_validations(
     stores: Stores, split: str, directions: Sequence[str], model: TranslationModel, sentences: int, max_length: int
 ) -> tuple[str, dict[str, Validation]]:
@@ -76,9 +83,6 @@ def stored_validations(
     sentences: at most so many per direction. max_length: maximum number of subwords on both sides; 0 for the model's
     maximum.
     """
-    for store in stores:
-        if split not in ("auto", "none", *store.split_names):
-            raise unknown("split", split, store.split_names)
     names = [next((one for one in SPLITS if one in store), "none") if split == "auto" else split for store in stores]
     max_length = min(max_length or model.max_length, model.max_length)
     store_of, validations = stores.directions, {}

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.models.native.transformer import ROWS, Linear, float32_linear, is_exact, rowwise_linear
+from anyorder.models.native.transformer import ROWS, Linear, float32_linear, is_exact, linear, rowwise_linear
 
 
 def sum_in_fixed_order(network: nn.Module) -> None:
@@ -28,6 +28,8 @@ class _OutputLinear(nn.Linear):
     """The output layer, whose results are float32 on CUDA too."""
 
     def forward(self, states: Tensor) -> Tensor:
+        if not states.is_cuda:
+            return linear(states, self.weight, self.bias)
         return float32_linear(states, self.weight, self.bias)
 
 

@@ -29,7 +29,17 @@ MAX_SHORT = 256
 """Segments up to this length are short enough for Triton's kernel."""
 HEAD_SIZES = (16, 32, 64, 128)
 """Head sizes that Triton's kernel supports."""
-_HAS_TRITON = find_spec("triton") is not None
+
+
+def _has_triton() -> bool:
+    try:
+        return find_spec("triton") is not None
+    except ValueError:  # something else has put a module without a specification there
+        return False
+
+
+_HAS_TRITON = _has_triton()
+"""A constant, which `torch.compile` can see through."""
 
 
 @dataclass(eq=False)
