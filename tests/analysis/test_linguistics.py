@@ -118,3 +118,8 @@ def test_words_of_subwords() -> None:
     assert linguistics.join_subwords([]) == ([], [])
     assert linguistics.join_subwords(["a@@", "b@@"]) == (["ab"], [0, 0])  # cut off in the middle of a word
     assert linguistics.join_subwords(["@@", "x"]) == (["@@", "x"], [0, 1])
+
+
+def test_what_does_not_vary_is_not_correlated() -> None:
+    moments = np.array([4.0, 1.0, 2.0, 5.0, 1.0, 0.5])  # y is .5 each time: n yy = y * y
+    assert np.isnan(linguistics.correlation(moments))

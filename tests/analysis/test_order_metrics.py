@@ -235,3 +235,8 @@ def test_orders_of_one_shape_are_not_diverse_at_any_length() -> None:
     for order, most in ((order_metrics.left_to_right, 1e-6), (order_metrics.outer_in, 0.06)):
         signs = np.stack([order_metrics.profile_signs(order(length)) for length in (8, 11, 20, 37)])
         assert diversity(signs, np.ones(len(signs))) == pytest.approx(0, abs=most)
+
+
+@pytest.mark.parametrize(("steps", "nearly"), [([2, 3, 4, 5, 6, 1], True), ([3, 4, 5, 6, 2, 1], False)])
+def test_only_the_last_position_is_left_out(steps: list[int], nearly: bool) -> None:
+    assert bool(order_metrics.is_nearly_left_to_right(steps, True)) == nearly

@@ -11,8 +11,9 @@ import transformers
 from safetensors.torch import save_file
 
 from anyorder.errors import InputError
-from anyorder.models.hf.families import FAMILIES
+from anyorder.models.hf.families import FAMILIES, llada_config
 from anyorder.models.hf.pretrained import TransformersModel, load_transformers
+from anyorder.records import Record
 from tests.models.checkpoints import DECODERS, MASK, VOCAB_SIZE, VOCABULARY, logits_of, save, tokenizer
 from tests.models.slow_networks import Weights, decoder_logits, dit_logits, random_weights
 
@@ -260,3 +261,9 @@ def test_a_tokenizer_that_must_be_fetched(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(InputError, match="has no tokenizer; put the tokenizer.json of openai-community/gpt2") as raised:
         load_transformers(folder)
     assert "\n" not in str(raised.value)
+
+
+def test_llada_without_a_size_of_its_layers_takes_the_ratio() -> None:
+    sizes = {"d_model": 24, "n_heads": 2, "n_layers": 2, "vocab_size": 90, "max_sequence_length": 32}
+    record = Record("config.json", {**sizes, "mlp_ratio": 3})
+    assert llada_config(record)["intermediate_size"] == 72

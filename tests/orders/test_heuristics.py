@@ -14,6 +14,7 @@ import torch
 from anyorder.errors import InputError
 from anyorder.models.base import AllowedTokens
 from anyorder.orders import ORDERS, State, make_order, split_orders
+from anyorder.orders.heuristics import grid_levels, splitmix64
 
 MASK, FIRST_WORD = 2, 3
 
@@ -168,3 +169,24 @@ def test_the_best_special_token_does_not_count() -> None:
     )  # fmt: skip
     for name in ("margin", "max-prob"):
         assert int(make_order(name).scores(state).argmax()) == 1
+
+
+def test_hashes_are_those_of_splitmix64() -> None:
+    """In Python's integers, as published (Steele et al. 2014)."""
+    mask = (1 << 64) - 1
+
+    def published(number: int) -> int:
+        number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9 & mask
+        number = (number ^ (number >> 27)) * 0x94D049BB133111EB & mask
+        return number ^ (number >> 31)
+
+    numbers = [0, 1, 2**33, 2**62 + 12345, -1, -(2**63)]
+    assert [found & mask for found in splitmix64(torch.tensor(numbers)).tolist()] == [
+        published(n & mask) for n in numbers
+    ]
+
+
+def test_levels_of_a_grid() -> None:
+    """Eight positions: every fourth, then every second, then all."""
+    assert grid_levels(torch.tensor([8, 5]), 8, 2).tolist()[0] == [1, 3, 2, 3, 1, 3, 2, 3]
+    assert grid_levels(torch.tensor([8, 5]), 8, 2).tolist()[1][:5] == [1, 2, 1, 2, 1]

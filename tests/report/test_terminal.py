@@ -5,9 +5,10 @@ import sys
 from dataclasses import replace
 
 from anyorder.analysis.analyze import analyze
+from anyorder.analysis.results import Metric
 from anyorder.decoding.trajectory import Trajectory, Write
 from anyorder.report.tables import Cell, Column, TableData, analysis_tables
-from anyorder.report.terminal import render_tables, trace
+from anyorder.report.terminal import _bracketed, render_tables, trace
 from tests.report.conftest import make_answers, make_systems
 
 CLUES = "1234341221430020"
@@ -84,3 +85,19 @@ def test_a_table_is_split_where_it_does_not_fit() -> None:
     columns = [Column("BLEU", [Cell("20.00")]), Column("Δ", [Cell("+1.00", ".50")])]
     table = TableData("title", "order", ["margin"], {"all": columns})
     assert [len(render_tables(table, width)) for width in (26, 25, 8)] == [1, 2, 2]
+
+
+def test_runs_in_each_direction_have_their_brackets() -> None:
+    assert _bracketed(["a", "b", "c", "d", "e"], [1, 2, 3, 5, 4]) == "[a b c] {d e}"
+
+
+def test_relative_steps_by_part_of_speech() -> None:
+    analysis = analyze(make_systems(2), tagger="none", samples=20, null_samples=2)
+    first = replace(analysis.systems[0], by_tag={"NOUN": Metric(0.25, None, None, None, None, None, 1)})
+    [table] = [
+        one
+        for one in analysis_tables(replace(analysis, systems=[first, *analysis.systems[1:]]))
+        if one.title == "relative step by part of speech"
+    ]
+    [[column]] = table.groups.values()
+    assert (column.heading, [cell.text for cell in column.cells[:2]]) == ("NOUN", ["0.25", "–"])

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from anyorder.cli import main
 from anyorder.data.store import Store
 from anyorder.models.native.translation_model import TranslationModel
+from anyorder.training.translation_objective import TranslationObjective
 from tests.processes import Fork, run_two, wait_until
 
 SIZE = [
@@ -151,3 +152,13 @@ def test_a_run_that_ended_in_time_is_finished(store: Store, tmp_path: Path, caps
     assert f"already finished at step {step}" in capsys.readouterr().err
     assert main([*arguments, "--resume", "--run.minutes", "0.03"]) == 0
     assert json.loads((last_checkpoint(out) / "state.json").read_text())["step"] >= step
+
+
+def test_patience_counts_validations_without_a_better_score(store: Store, tmp_path: Path) -> None:
+    """A learning rate of almost nothing improves nothing, and equal scores count as better, so they go down by force."""
+    falling = iter(range(100, 0, -1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TranslationObjective, "selection_metric", lambda self, scores: float(next(falling)))
+        more = ["--run.steps", 50, "--run.validate-every", 2, "--run.patience", 3]
+        assert run(*command(store, tmp_path / "out", *more)) == 0
+    assert curve(tmp_path / "out")[-1][0] == 8  # the best at 2, then 4, 6 and 8
