@@ -235,7 +235,7 @@ def _fetch_tokenizer(folder: Path, name: str | None) -> Path:
     from huggingface_hub import snapshot_download
 
     if name is None:
-        raise InputError(f"{folder}: has no tokenizer (tokenizer.json)")
+        raise InputError(f"{folder}: has no tokenizer (tokenizer.json or vocab.txt)")
     with as_input_error(f"{folder}: has no tokenizer; put the tokenizer.json of {name} there"):
         return Path(snapshot_download(name, allow_patterns=["tokenizer*.json", "vocab.json", "merges.txt"]))
 
