@@ -150,43 +150,39 @@ def ours(model: TransformersModel, tokens: list[int], order: str, schedule: str,
     return Result(found.ids.tolist(), found.steps.tolist(), found.forwards)
 
 
+def answers(kind: str) -> Iterator[tuple[Any, TransformersModel, list[int], int]]:
+    """A network, our model of it, a prompt, and how many tokens to generate."""
+    for seed, length in product(range(3), LENGTHS):
+        yield *tiny(kind, seed), prompt(3 + seed, seed), length
+
+
 def llada(originals: Path, tally: Tally) -> None:
     theirs = load("generate", originals / "LLaDA").generate
-    for seed, length in product(range(3), LENGTHS):
-        network, model = tiny("llama", seed)
-        given = prompt(3 + seed, seed)
+    for network, model, given, length in answers("llama"):
         for blocks, steps in product((1, 2), (1, 2, 3)):
-            watched = Watched(network)
+            watched, size = Watched(network), length // blocks
             final = theirs(
-                watched, torch.tensor([given]), steps=blocks * steps, gen_length=length, block_length=length // blocks,
-                mask_id=MASK,
-            )  # fmt: skip
-            schedule = f"blocks:{length // blocks}+steps:{steps}"
-            tally.add(
-                f"{length} masks, {schedule}", watched.result(final),
-                ours(model, given + [MASK] * length, "max-prob", schedule),
-            )  # fmt: skip
+                watched, torch.tensor([given]), steps=blocks * steps, gen_length=length, block_length=size, mask_id=MASK
+            )
+            schedule = f"blocks:{size}+steps:{steps}"
+            found = ours(model, given + [MASK] * length, "max-prob", schedule)
+            tally.add(f"{length} masks, {schedule}", watched.result(final), found)
 
 
 def fast_dllm(originals: Path, tally: Tally) -> None:
     needed = {"model": ModuleType("model"), "model.modeling_llada": SimpleNamespace(LLaDAModelLM=None)}
     with patch.dict(sys.modules, needed):  # type: ignore[arg-type]
         theirs = load("generate", originals / "Fast-dLLM" / "llada").generate
-    for seed, length in product(range(3), LENGTHS):
-        network, model = tiny("llama", seed)
-        given = prompt(3 + seed, seed)
+    for network, model, given, length in answers("llama"):
         for blocks, threshold in product((1, 2), (None, 0.1, 0.3, 0.6, 0.9)):
-            watched = Watched(network)
+            watched, size = Watched(network), length // blocks
             final, _ = theirs(
-                watched, torch.tensor([given]), steps=2 * blocks, gen_length=length, block_length=length // blocks,
-                mask_id=MASK, threshold=threshold,
+                watched, torch.tensor([given]), steps=2 * blocks, gen_length=length, block_length=size, mask_id=MASK,
+                threshold=threshold,
             )  # fmt: skip
-            inside = "steps:2" if threshold is None else f"threshold:{threshold}"
-            schedule = f"blocks:{length // blocks}+{inside}"
-            tally.add(
-                f"{length} masks, {schedule}", watched.result(final),
-                ours(model, given + [MASK] * length, "max-prob", schedule),
-            )  # fmt: skip
+            schedule = f"blocks:{size}+" + ("steps:2" if threshold is None else f"threshold:{threshold}")
+            found = ours(model, given + [MASK] * length, "max-prob", schedule)
+            tally.add(f"{length} masks, {schedule}", watched.result(final), found)
 
 
 def dllm(originals: Path, tally: Tally) -> None:
@@ -222,9 +218,7 @@ def dream(originals: Path, tally: Tally) -> None:
     folder = originals / "dllm" / "dllm" / "pipelines" / "dream" / "models"
     theirs = load("generation_utils", folder).DreamGenerationMixin
     orders = {"maskgit_plus": "max-prob", "topk_margin": "margin", "entropy": "entropy"}
-    for seed, length in product(range(3), LENGTHS):
-        network, model = tiny("dream", seed)
-        given = prompt(3 + seed, seed)
+    for network, model, given, length in answers("dream"):
         for (algorithm, order), steps in product(orders.items(), (2, 5, 8, 20)):
             watched = Watched(network)
             settings = SimpleNamespace(
