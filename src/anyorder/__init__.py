@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # `as` says that a name is exported
     from anyorder.decoding.schedules import FixedSchedule as FixedSchedule
     from anyorder.decoding.schedules import register_schedule as register_schedule
     from anyorder.decoding.signature import Signature as Signature
+    from anyorder.decoding.step_maps import read_step_maps as read_step_maps
+    from anyorder.decoding.step_maps import write_step_maps as write_step_maps
     from anyorder.decoding.stepper import Step as Step
     from anyorder.decoding.trajectory import Trajectory as Trajectory
     from anyorder.decoding.trajectory import read_systems as read_systems
@@ -53,6 +55,7 @@ _PUBLIC = {
     "decoding.revision": ["Revision", "register_revision"],
     "decoding.schedules": ["AdaptiveSchedule", "FixedSchedule", "register_schedule"],
     "decoding.signature": ["Signature"],
+    "decoding.step_maps": ["read_step_maps", "write_step_maps"],
     "decoding.stepper": ["Step"],
     "decoding.trajectory": ["Trajectory", "read_systems", "read_trajectories", "to_dataframe", "write_trajectories"],
     "errors": ["InputError"],

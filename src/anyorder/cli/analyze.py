@@ -31,8 +31,9 @@ def analyze(
     """Measure the orders of translations.
 
     Reads the output of 'anyorder translate --json FILE', or any JSON lines with at least the fields tokens (subwords,
-    ending in '@@' if the word continues) and steps (from 1). Each file is one system; all systems must translate the
-    same sentences. Lines that are not puzzles, in a file of puzzles, are left out.
+    ending in '@@' if the word continues) and steps (from 1), or the step maps of an engine (step_map and token_ids).
+    Each file is one system; all systems must translate the same sentences. Lines that are not puzzles, in a file of
+    puzzles, are left out.
 
     Args:
         input: Files with one trajectory per line (plain, .gz, .xz).

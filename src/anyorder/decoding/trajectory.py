@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -184,15 +185,24 @@ def to_dataframe(trajectories: Iterable[Trajectory]) -> "DataFrame":
 
 
 def read_trajectories(file: Path) -> Iterator[Trajectory]:
-    """The trajectories in a file, one per line; an `InputError` names the first invalid line."""
-    number = 0
-    for number, line in enumerate(read_lines(file), start=1):
+    """The trajectories in a file, one per line; an `InputError` names the first invalid line.
+
+    A file of step maps (`decoding.step_maps`) is read, too, if it has the tokens or their ids.
+    """
+    from anyorder.decoding.step_maps import from_step_maps, holds_step_maps  # which makes trajectories
+
+    lines = read_lines(file)
+    first = next(lines, None)
+    if first is None:
+        raise InputError(f"{file}: is empty, expected one trajectory a line")
+    if holds_step_maps(first):
+        yield from from_step_maps(chain([first], lines), str(file))
+        return
+    for number, line in enumerate(chain([first], lines), start=1):
         try:
             yield Trajectory.from_json(line)
         except InputError as error:
             raise InputError(f"{file}, line {number}: {error}") from None
-    if number == 0:
-        raise InputError(f"{file}: is empty, expected one trajectory a line")
 
 
 def write_trajectories(file: Path, trajectories: Iterable[Trajectory]) -> None:
