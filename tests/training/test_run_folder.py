@@ -166,15 +166,15 @@ def test_only_the_torn_last_line_of_a_log_is_dropped(tmp_path: Path) -> None:
     whole = log.read_bytes()
     for torn in (b"", b'{"step": 3, "lo', b"\x00\x00", whole[-20:-1], b"\xff"):
         log.write_bytes(whole + torn)
-        truncate_log(tmp_path, 2)
+        truncate_log(tmp_path, 2, 2)
         assert log.read_text() == '{"step": 1, "loss": null}\n{"step": 2, "loss": null}\n'
     log.write_bytes(whole[:-1])  # only the line's end is missing
-    truncate_log(tmp_path, 3)
+    truncate_log(tmp_path, 3, 3)
     assert log.read_bytes() == whole
     for odd in (b"[]\n", b"\n", b'{"step": "1"}\n', b'{"step": 1e999}\n', b"{\n", b"\xff\n", b"[" * 100_000 + b"\n"):
         log.write_bytes(whole + odd + whole)
         with pytest.raises(InputError, match=r"log\.jsonl, line 4: "):
-            truncate_log(tmp_path, 2)
+            truncate_log(tmp_path, 2, 2)
         assert log.read_bytes() == whole + odd + whole
 
 

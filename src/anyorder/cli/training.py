@@ -168,4 +168,4 @@ def _report(result: training.TrainResult | learning.LearnOrderResult) -> None:
     if place.exists():
         print(f"{kind}: {place}")
     if not result.finished:
-        print(f"stopped at step {result.steps}; continue with --resume")
+        print("continue with --resume")

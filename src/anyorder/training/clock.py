@@ -40,6 +40,17 @@ class Clock:
         """Seconds spent on the steps of this session."""
         return time.monotonic() - self._session_start - self._paused
 
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the end of a run that is limited in minutes."""
+        assert self._limit is not None
+        return self._limit - self.seconds
+
+    @property
+    def reserved(self) -> float:
+        """Seconds for the last validation."""
+        return self._reserve
+
     def start(self) -> None:
         """Start training: the time before this counts toward the run, but not toward its steps."""
         self._session_start = time.monotonic()
@@ -68,7 +79,7 @@ class Clock:
         if self._steps is not None:
             return step / self._steps
         assert self._limit is not None
-        left = self._limit - self._reserve - self.seconds
+        left = self.seconds_left - self._reserve
         if left < self._step_seconds():
             return 1.0
         return self.seconds / (self.seconds + left)

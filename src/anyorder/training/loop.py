@@ -4,13 +4,11 @@ It knows about steps and weights, not about what is learned. An `Objective` prov
 """
 
 import math
-import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +23,7 @@ from anyorder.device import join_processes, report_lost_process
 from anyorder.errors import InputError
 from anyorder.training.clock import Clock, Meter
 from anyorder.training.config import TrainConfig
+from anyorder.training.interruption import Interrupter, Interruption
 from anyorder.training.objective import Objective
 from anyorder.training.optimizer import make_optimizer, rate_factor, set_rate, update_average
 from anyorder.training.run_folder import (
@@ -45,6 +44,8 @@ PRINT_SECONDS = 30
 """How often to print the latest log entry if there is no progress bar."""
 VALIDATION_SHARE = 1 / 3
 """If a validation would take a larger share of a timed run, it skips the scores that are only for comparison."""
+GRACE_SECONDS = 3.0
+"""How late a step may end, and then the last validation, in a run of some minutes, before it is interrupted."""
 LOG_SECONDS = 10
 """How often to log a slow run, even before `log_every` steps are done."""
 Value = TypeVar("Value")
@@ -107,8 +108,11 @@ class _Loop:
         shared = {"batches_per_step": run.batches_per_step, "seed": run.seed}
         self.fingerprint = {**objective.fingerprint(), **shared}
         """What must be the same when the run is resumed."""
-        self.saved_step = -1
-        """The step of the last checkpoint."""
+        self.saved_step = self.saved_validated_step = -1
+        """The step of the last checkpoint, and the last validated one when it was written."""
+        self.interrupter = Interrupter()
+        self.ends_in_time = False
+        """Steps and validations that take too long are interrupted."""
         if resume:
             self._resume()
         objective.module.to(self.accelerator.device).train()
@@ -120,68 +124,132 @@ class _Loop:
         self.logged_at, self.printed_at = time.monotonic(), -math.inf
         self.quick = False
         """Validations skip scores that are only for comparison, because there is too little time."""
-        self.stop_asked = False
-        """This process received a signal to stop."""
+        if self.world == 1 and not self.cuda:
+            for parameter in self.learner.parameters():  # a function of Python, so that signals are noticed here, too
+                if parameter.requires_grad:
+                    parameter.register_hook(lambda gradient: None)
 
     def go(self) -> TrainResult:
-        run, state, clock = self.run, self.state, self.clock
+        run, state = self.run, self.state
         self._start_tracker()
         if self.accelerator.is_main_process:
-            truncate_log(self.out, state.step)
+            truncate_log(self.out, state.step, state.validated_step)
         self._look_for_result()
-        self._reserve_validation()
         first = state.step * run.batches_per_step
         batches = prefetch(self.objective.batches(state.cursor, first, self.rank, self.world))
         total = run.steps if run.steps is not None else (run.minutes or 0) * 60
-        patience, stopping = run.patience or math.inf, False
+        is_over = True
         try:
-            with self._stop_on_signal(), progress.bar("training", total) as bar:
-                done = self._agree(clock.progress(state.step))
-                over = done >= 1 or state.stale >= patience
-                if over and self.saved_step == state.validated_step == state.step:
-                    self._print(f"already finished at step {state.step}")
-                clock.start()
-                while (done < 1 or state.step == 0) and not stopping and state.stale < patience:
-                    self._step(batches, done)
-                    first_step = clock.step_done()
-                    if first_step is not None:
-                        too_slow = run.minutes is not None and first_step > run.minutes * 60
-                        advice = ", longer than the run: use smaller batches" if too_slow else ""
-                        self._print(f"first step: {first_step:.1f} s{advice}")
-                    at_log = state.step % run.log_every == 0
-                    # Agreeing takes a message between processes; a fast step on CUDA does not wait for one.
-                    if at_log or self.world == 1 or not self.cuda:
-                        slow = time.monotonic() - self.logged_at > LOG_SECONDS
-                        done, slow, stopping = self._agree((clock.progress(state.step), slow, self.stop_asked))
-                        at_log = at_log or slow
-                    elif run.steps is not None:
-                        done = clock.progress(state.step)
-                    if at_log or done >= 1:
-                        note = self._log(done)
-                        state.seconds = clock.seconds
-                        bar.set(state.step if run.steps is not None else state.seconds, note)
-                    at_validation = bool(run.validate_every) and state.step % run.validate_every == 0
-                    with clock.paused():
-                        if at_validation:
-                            self._validate()
-                        if run.save_every and state.step % run.save_every == 0 and done < 1:
-                            self._save()
-                    if at_validation and done < 1 and run.minutes is not None:
-                        done = self._agree(clock.progress(state.step))
-                        if done >= 1 and not at_log:
-                            self._log(done)
+            with self.interrupter.listening(), progress.bar("training", total) as bar:
+                try:
+                    is_over = self._train(batches, bar)
+                except Interruption:  # the state is that of the last step that was finished
+                    self.interrupter.close()
+                    is_over = not self.interrupter.stop_asked
+                if is_over:
+                    is_over = self._finish()
         finally:
             batches.close()
-        if stopping:
-            self._save()
-            self._print(f"stopped at step {state.step}")
-        else:
-            if state.validated_step != state.step:
-                self._validate()
+        if is_over:
             # A run that stopped slightly early to stay within its minutes counts as having used them: it is finished.
-            self._save(run.minutes * 60 if run.minutes is not None and done >= 1 else 0.0)
+            self._save(run.minutes * 60 if run.minutes is not None and state.stale < self.patience else 0.0)
             self.accelerator.end_training()
-        return TrainResult(self.out / self.objective.folder, dict(state.scores), state.step, finished=not stopping)
+        else:
+            self._save()
+            self._print(f"stopped at step {state.step}; a checkpoint is written")
+        return TrainResult(self.out / self.objective.folder, dict(state.scores), state.step, finished=is_over)
+
+    @property
+    def patience(self) -> float:
+        return self.run.patience or math.inf
+
+    def _train(self, batches: Iterator[tuple[Any, Cursor]], bar: progress.Bar) -> bool:
+        """Train until the run is over or a signal stops it; returns whether it is over."""
+        run, state, clock = self.run, self.state, self.clock
+        done = self._agree(clock.progress(state.step))
+        over = done >= 1 or state.stale >= self.patience
+        if over and self.saved_step == state.validated_step == state.step:
+            self._print(f"already finished at step {state.step}")
+        is_new = self.saved_step < 0  # at least one step is begun
+        self.ends_in_time = run.minutes is not None and self._is_interruptible and (is_new or not over)
+        self._reserve_validation()
+        stopping = False
+        if self._validates_at(state.step) and not over and state.validated_step < state.step:
+            self._validate()  # the session before this one was interrupted here
+            self._save()
+        clock.start()
+        while (done < 1 or (state.step == 0 and is_new)) and not stopping and state.stale < self.patience:
+            self._step(batches, done)
+            first_step = clock.step_done()
+            if first_step is not None:
+                too_slow = run.minutes is not None and first_step > run.minutes * 60
+                advice = ", longer than the run: use smaller batches" if too_slow else ""
+                self._print(f"first step: {first_step:.1f} s{advice}")
+            at_log = state.step % run.log_every == 0
+            # Agreeing takes a message between processes; a fast step on CUDA does not wait for one.
+            if at_log or self.world == 1 or not self.cuda:
+                slow = time.monotonic() - self.logged_at > LOG_SECONDS
+                asked = self.interrupter.stop_asked
+                done, slow, stopping = self._agree((clock.progress(state.step), slow, asked))
+                at_log = at_log or slow
+            elif run.steps is not None:
+                done = clock.progress(state.step)
+            if at_log or done >= 1:
+                note = self._log(done)
+                state.seconds = clock.seconds
+                bar.set(state.step if run.steps is not None else state.seconds, note)
+            at_validation = self._validates_at(state.step)
+            with clock.paused():
+                if at_validation:
+                    self._validate()
+                if run.save_every and state.step % run.save_every == 0 and done < 1:
+                    self._save()
+            if at_validation and done < 1 and run.minutes is not None:
+                done = self._agree(clock.progress(state.step))
+                if done >= 1 and not at_log:
+                    self._log(done)
+        return not stopping
+
+    def _validates_at(self, step: int) -> bool:
+        return step > 0 and bool(self.run.validate_every) and step % self.run.validate_every == 0
+
+    def _finish(self) -> bool:
+        """The last validation; returns False if a signal stopped it."""
+        state, kind = self.state, self.objective.folder
+        if state.step and state.validated_step != state.step:
+            try:
+                self._validate()
+            except Interruption:
+                self.interrupter.close()
+                if self.interrupter.stop_asked:
+                    return False
+        if state.validated_step == state.step:
+            return True
+        if state.step == 0:
+            self._print(f"no step was finished: the {kind} is its start; use smaller batches or more time")
+        elif state.best is None:
+            self._print(f"the time was over before step {state.step} was validated: the {kind} is that of this step")
+        else:
+            self._print(f"the time was over before step {state.step} was validated: the {kind} is the best before it")
+        if state.best is None and self.accelerator.is_main_process:
+            self.objective.save(self.average, self.out)
+        return True
+
+    @property
+    def _is_interruptible(self) -> bool:
+        """Whether steps and validations can be ended at any moment. Processes that share a run end between steps, all
+        at the same one."""
+        return self.world == 1
+
+    def _interruptible(self, late: float) -> AbstractContextManager[None]:
+        """What may take long and changes nothing that is saved. late: how many seconds too late it may end."""
+        if not self._is_interruptible:
+            return nullcontext()
+        return self.interrupter.interruptible(self.clock.seconds_left + late if self.ends_in_time else None)
+
+    def _interruptible_step(self) -> AbstractContextManager[None]:
+        """On CUDA, steps are short, and signals wait for their end."""
+        return nullcontext() if self.cuda else self._interruptible(GRACE_SECONDS - self.clock.reserved)
 
     def _start_tracker(self) -> None:
         config = {name: "None" if value is None else value for name, value in asdict(self.run).items()}
@@ -195,27 +263,41 @@ class _Loop:
     def _step(self, source: Iterator[tuple[Any, Cursor]], done: float) -> None:
         run, state, objective = self.run, self.state, self.objective
         batches = [next(source) for _ in range(self.accelerator.gradient_accumulation_steps)]
-        minibatches = [objective.minibatches(batch, self.accelerator.device) for batch, _ in batches]
+        with self._interruptible_step():
+            minibatches = [objective.minibatches(batch, self.accelerator.device) for batch, _ in batches]
         set_rate(self.optimizer, run.learning_rate * rate_factor(run, state.step, done))
-        for epoch in range(objective.epochs):
-            for of_each_batch in zip(*minibatches, strict=True):
-                for (_, cursor), inputs in zip(batches, of_each_batch, strict=True):
-                    # Dropout depends only on the batch, not on the process or on what ran before.
-                    torch.manual_seed((run.seed << 32) + cursor.batch)
-                    with self.accelerator.accumulate(self.module), torch.autocast("cuda", torch.bfloat16, self.cuda):
-                        loss, report = self.module(**inputs)
-                        self.accelerator.backward(loss)
-                    if epoch == 0:
-                        self.meter.add(report)
-                if run.max_grad_norm:
-                    torch.nn.utils.clip_grad_norm_(self.learner.parameters(), run.max_grad_norm)
-                self.optimizer.step()
-                self.optimizer.zero_grad(set_to_none=True)
+        several = objective.epochs * len(minibatches[0]) > 1 and self._is_interruptible and not self.cuda
+        before = deepcopy((self.learner.state_dict(), self.optimizer.state_dict())) if several else None
+        try:
+            for epoch in range(objective.epochs):
+                for of_each_batch in zip(*minibatches, strict=True):
+                    with self._interruptible_step():
+                        self._add_gradients(list(zip(batches, of_each_batch, strict=True)), report=epoch == 0)
+                    if run.max_grad_norm:
+                        torch.nn.utils.clip_grad_norm_(self.learner.parameters(), run.max_grad_norm)
+                    self.optimizer.step()
+                    self.optimizer.zero_grad(set_to_none=True)
+        except Interruption:
+            self.interrupter.close()
+            if before is not None:
+                self.learner.load_state_dict(before[0])
+                self.optimizer.load_state_dict(before[1])
+            raise
         for batch, _ in batches:
             self.meter.count(*objective.cost(batch))
         state.step += 1
         state.cursor = batches[-1][1]
         update_average(self.average, self.learner, run.ema, state.step)
+
+    def _add_gradients(self, minibatches: list[tuple[tuple[Any, Cursor], dict[str, Any]]], report: bool) -> None:
+        for (_, cursor), inputs in minibatches:
+            # Dropout depends only on the batch, not on the process or on what ran before.
+            torch.manual_seed((self.run.seed << 32) + cursor.batch)
+            with self.accelerator.accumulate(self.module), torch.autocast("cuda", torch.bfloat16, self.cuda):
+                loss, reports = self.module(**inputs)
+                self.accelerator.backward(loss)
+            if report:
+                self.meter.add(reports)
 
     def _agree(self, value: Value) -> Value:
         """The first process's value, in all processes."""
@@ -223,24 +305,6 @@ class _Loop:
         if self.world > 1:
             broadcast_object_list(values)
         return values[0]
-
-    @contextmanager
-    def _stop_on_signal(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM end the run after the current step, with a checkpoint; a second Ctrl-C ends it at once."""
-        if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
-            yield
-            return
-
-        def ask(number: int, frame: object) -> None:
-            self.stop_asked = True
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-        previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
     def _log(self, done: float) -> str:
         """Log the means since the last entry; returns the text of the progress bar."""
@@ -271,7 +335,9 @@ class _Loop:
     def _validate(self) -> None:
         state, start = self.state, time.monotonic()
         quick = self.quick or state.validated_step >= 0  # the first validation made the comparison
-        state.scores = self.objective.validate(self.average, quick)
+        with self._interruptible(2 * GRACE_SECONDS):
+            found = self.objective.validate(self.average, quick)
+        state.scores = found
         self.clock.reserve((time.monotonic() - start) / (1 if quick else 1 + self.objective.comparisons))
         state.validated_step = state.step
         metric = self.objective.selection_metric(state.scores) if state.scores else float(state.step)
@@ -290,7 +356,8 @@ class _Loop:
         objective, validations = self.objective, list(self.objective.validations.values())
         if self.run.minutes is None or self.cuda or not validations:
             return
-        pass_seconds = validations[0].estimate_seconds(*objective.validation_order(self.average))
+        with self._interruptible_step():
+            pass_seconds = validations[0].estimate_seconds(*objective.validation_order(self.average))
         seconds = pass_seconds * len(validations)
         whole = seconds * (1 + objective.comparisons)
         self.quick = self._agree(whole > VALIDATION_SHARE * self.run.minutes * 60)
@@ -307,13 +374,13 @@ class _Loop:
             progress.console.print(line, highlight=False, soft_wrap=True)
 
     def _save(self, at_least_seconds: float = 0.0) -> None:
-        """Write a checkpoint of this step, unless there is one: a complete checkpoint is never changed."""
-        if self.saved_step == self.state.step:
+        """Write a checkpoint of this step, unless there is one that is as good."""
+        if (self.saved_step, self.saved_validated_step) == (self.state.step, self.state.validated_step):
             return
         self.state.seconds = max(self.clock.seconds, at_least_seconds)
         if self.accelerator.is_main_process:
             save_state(self.out, self.state, self.learner, self.average, self.optimizer, self.fingerprint)
-        self.saved_step = self.state.step
+        self.saved_step, self.saved_validated_step = self.state.step, self.state.validated_step
         self.accelerator.wait_for_everyone()
 
     def _resume(self) -> None:
@@ -329,7 +396,8 @@ class _Loop:
         for change in describe_changes(loaded.settings, self.state.settings):
             self._print(f"changed: {change}")
         loaded.settings = self.state.settings
-        self.state, self.saved_step = loaded, loaded.step
+        self.state = loaded
+        self.saved_step, self.saved_validated_step = loaded.step, loaded.validated_step
 
     def _look_for_result(self) -> None:
         """If the best result so far is gone, the next validation writes one, even if there is nothing left to train."""

@@ -82,8 +82,8 @@ def append_to_log(out: Path, entry: dict[str, float]) -> None:
         raise cannot_write(out / LOG, error) from None
 
 
-def truncate_log(out: Path, step: int) -> None:
-    """Drop the entries of steps that will be repeated, and the incomplete last line of a killed run."""
+def truncate_log(out: Path, step: int, validated_step: int) -> None:
+    """Drop the entries of steps and validations that will be repeated, and the incomplete last line of a killed run."""
     file = out / LOG
     if not file.exists():
         return
@@ -91,16 +91,19 @@ def truncate_log(out: Path, step: int) -> None:
         lines = file.read_bytes().split(b"\n")
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror})") from None
-    whole = [_entry_step(line, f"{file}, line {number}") for number, line in enumerate(lines[:-1], 1)]
+    whole = [_read_entry(line, f"{file}, line {number}") for number, line in enumerate(lines[:-1], 1)]
     with suppress(InputError):  # incomplete, unless only the newline is missing
-        whole.append(_entry_step(lines[-1], str(file)))
-    kept = [line for line, of in zip(lines, whole, strict=False) if of <= step]
+        whole.append(_read_entry(lines[-1], str(file)))
+    last = {False: step, True: validated_step}
+    kept = [line for line, (of, validates) in zip(lines, whole, strict=False) if of <= last[validates]]
     with atomic_file(file) as log:
         log.writelines(line.decode() + "\n" for line in kept)
 
 
-def _entry_step(line: bytes, where: str) -> int:
-    return Record(where, parse_json(line, where)).integer("step")
+def _read_entry(line: bytes, where: str) -> tuple[int, bool]:
+    """The step of an entry, and whether it is that of a validation."""
+    entry = Record(where, parse_json(line, where))
+    return entry.integer("step"), "learning_rate" not in entry
 
 
 STATE = "state.json"
