@@ -4,10 +4,13 @@ import json
 import re
 import runpy
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
 
 import anyorder
 from anyorder import plugins
@@ -122,6 +125,39 @@ def test_a_family_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert trajectory.positions == [1]
     with pytest.raises(anyorder.InputError, match="there is already a family 'bert'"):
         anyorder.register_family("bert", anyorder.Family("BertForMaskedLM"))
+
+
+def test_a_learned_order_in_sglang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for SGLang's base class, whose loop over a block is this."""
+    [export] = commands("sglang_order.py")
+    monkeypatch.chdir(tmp_path)
+    assert main(export) == 0
+
+    class DllmAlgorithm:
+        def __init__(self, config: SimpleNamespace):
+            self.block_size, self.mask_id = config.block_size, config.mask_id
+
+    name = "sglang.srt.dllm.algorithm.base"
+    for number in range(1, name.count(".") + 2):
+        part = ".".join(name.split(".")[:number])
+        monkeypatch.setitem(sys.modules, part, ModuleType(part))
+    sys.modules[name].DllmAlgorithm = DllmAlgorithm  # type: ignore[attr-defined]
+    program = runpy.run_path(str(EXAMPLES / "sglang_order.py"))
+    block, words, mask = 4, 7, 6
+    config = SimpleNamespace(block_size=block, mask_id=mask, algorithm_config={"order": "order.py", "count": 2})
+    algorithm = program["Algorithm"](config)
+    logits = torch.randn(2 * block, words, generator=torch.Generator().manual_seed(1))
+    logits[:, mask] = 9.0  # the mask itself is never filled in
+    batch = SimpleNamespace(batch_size=2, input_ids=torch.tensor([1, mask, mask, mask, mask, mask, 2, 3]))
+    masked = batch.input_ids.view(2, block) == mask
+    scores = algorithm.order.scores(batch.input_ids.view(2, block), masked, mask, logits.view(2, block, words))
+    best, last = scores[0].argsort(descending=True)[:2].sort().values, scores[0].argsort(descending=True)[2]
+    assert algorithm.step(batch, logits, [None, None]) == [False, False]
+    assert (batch.input_ids.view(2, block) == mask).nonzero().tolist() == [[0, int(last)]]
+    assert batch.input_ids[best].tolist() == logits[best, :mask].argmax(1).tolist()
+    assert algorithm.step(batch, logits, [None, None]) == [False, True]
+    assert algorithm.step(batch, logits, [None, None]) == [True, True]
+    assert batch.input_ids.tolist() == [1, *logits[1:6, :mask].argmax(1).tolist(), 2, 3]
 
 
 @pytest.mark.slow

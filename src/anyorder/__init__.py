@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # `as` says that a name is exported
     from anyorder.orders.base import Order as Order
     from anyorder.orders.base import State as State
     from anyorder.orders.base import register_order as register_order
+    from anyorder.orders.export import export_order as export_order
     from anyorder.plugins import load_plugin as load_plugin
     from anyorder.report.plots import plot_heat_maps as plot_heat_maps
     from anyorder.tasks.base import Task as Task
@@ -67,6 +68,7 @@ _PUBLIC = {
     "models.hf.families": ["Family", "register_family"],
     "models.native.translation_model": ["TranslationModel"],
     "orders.base": ["Order", "State", "register_order"],
+    "orders.export": ["export_order"],
     "plugins": ["load_plugin"],
     "report.plots": ["plot_heat_maps"],
     "tasks.base": ["Task", "register_task"],

@@ -33,14 +33,18 @@ VERBS = {
     "evaluate": "Score orders, or files of translations, on a test set: BLEU, chrF, significance.",
     "analyze": "Measure generation orders: what they look like, and how they relate to linguistic structure.",
     "explore": "Explore orders in the browser: watch sentences being filled in, or fill them in by hand.",
+    "export-order": "Write a learned order as one file of plain PyTorch, for engines that decode without anyorder.",
     "reproduce": "Reproduce a table of the paper: learn, decode and score whatever is missing.",
     "orders": "List the orders, schedules and revisions by name.",
 }
-TAKES_PLUGINS = [verb for verb in VERBS if verb not in ("prepare", "pretrain", "train", "distill", "reproduce")]
+TAKES_PLUGINS = [
+    verb for verb in VERBS if verb not in ("prepare", "pretrain", "train", "distill", "reproduce", "export-order")
+]
 """The verbs whose options accept names that a user's plugin may register."""
 MODULES = {
     **dict.fromkeys(("pretrain", "train", "train-task", "learn-order"), "training"),
     **dict.fromkeys(("translate", "infill", "generate"), "lines"),
+    **dict.fromkeys(("orders", "export-order"), "orders"),
 }
 """The modules of this package that hold several verbs; any other verb has one of its own name."""
 SHELLS = ("bash", "zsh")

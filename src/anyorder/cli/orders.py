@@ -1,4 +1,6 @@
-"""`anyorder orders`: the orders, schedules and revisions by name."""
+"""`anyorder orders` lists orders, schedules and revisions; `anyorder export-order` writes a learned one for engines."""
+
+from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
@@ -24,3 +26,20 @@ def orders() -> None:
         for name, entry in sorted(registry.items()):
             table.add_row(escape(name), escape(summary(entry)))
     Screen().print(order_table, "", schedule_table, "", revision_table)
+
+
+def export_order(order: str, /, out: Path) -> None:
+    """Write a learned order as one file of plain PyTorch.
+
+    The file does not need anyorder. Its function scores(input_ids, masked, mask_id, logits, hidden) scores the masked
+    positions of a text or a block, as an engine has them; examples/sglang_order.py calls it from SGLang.
+
+    Args:
+        order: A learned order, learned:FOLDER or a bundled one such as learned:de-en/confidence.
+        out: The Python file to write.
+    """
+    from anyorder.orders.export import export_order as write_order
+
+    write_order(order, out)
+    if out.is_file():
+        print(f"wrote {out}")

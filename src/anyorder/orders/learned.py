@@ -180,11 +180,12 @@ def _load(folder: Path) -> tuple[PolicyNetwork, OrderRecord]:
     return network, record
 
 
-def find_order(place: str, model: SavedModel, task: str) -> Path:
-    """The folder of a learned order: a path, a name next to the model, or a bundled model's `MODEL/NAME`."""
+def find_order(place: str, model: SavedModel | None, task: str) -> Path:
+    """The folder of a learned order: a path, a name next to the model if there is one, or a bundled `MODEL/NAME`."""
     if (Path(place) / CONFIG).exists():
         return Path(place)
-    candidates = [(model.path / FOLDER, place)] if model.path else []
+    beside = model.path if model else None
+    candidates = [(beside / FOLDER, place)] if beside else []
     parts = Path(place).parts
     is_bundled = len(parts) == 2 and (BUNDLED / parts[0] / FOLDER).is_dir()
     if is_bundled:
@@ -195,7 +196,7 @@ def find_order(place: str, model: SavedModel, task: str) -> Path:
                 return folder
     if is_bundled:
         raise unknown(f"learned order of {parts[0]}", parts[1], order_names(BUNDLED / parts[0]))
-    names = order_names(model.path) if model.path else []
+    names = order_names(beside) if beside else []
     if place == DEFAULT and not names:
         raise InputError("this model has no learned order; learn one with 'anyorder learn-order'")
     if place != DEFAULT and (os.sep in place or not names):

@@ -34,8 +34,8 @@ STARTS: dict[str, dict[str, float]] = {
 }
 """Heuristic orders as feature weights."""
 
-# Factors that scale each feature to about 1 before it enters the network.
-_SCALES = {"best": 0.3, "entropy": 0.2, "mask": 0.1, "lead": 0.3}
+SCALES = {"best": 0.3, "entropy": 0.2, "mask": 0.1, "lead": 0.3}
+"""Factors that scale each feature to about 1 before it enters the network; 1 for the others."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class PolicyNetwork(nn.Module):
             self.out = nn.Parameter(torch.empty(size).uniform_(-(size**-0.5), size**-0.5))
             if config.uses_features:
                 self.read_features = Linear(len(FEATURES), size)
-                scales = torch.tensor([_SCALES.get(name, 1.0) for name in FEATURES])
+                scales = torch.tensor([SCALES.get(name, 1.0) for name in FEATURES])
                 self.register_buffer("scales", scales, persistent=False)
                 # The network adds nothing initially: the policy begins as the heuristic order it starts from.
                 nn.init.zeros_(self.out)
