@@ -47,6 +47,7 @@ class Options(TypedDict, total=False):
     length_penalty: float
     temperature: float
     top_p: float
+    cache: str
     on_step: Callable[[Step], None] | None
     """Called for every text and step with what was filled and the top candidates."""
     top_k: int

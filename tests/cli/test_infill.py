@@ -67,6 +67,9 @@ def test_generate(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     [record] = [json.loads(line) for line in out.read_text().splitlines()]
     assert record["positions"] == [2, 3, 4, 5]
     assert record["text"].startswith("w1 w2")
+    run(capsys, "generate", *options, "--schedule", "blocks:2", "--cache", "dual:3", "--prompt", "w1 w2")
+    [record] = [json.loads(line) for line in out.read_text().splitlines()]
+    assert "|cache:dual:3|" in record["signature"]
     code, _, errors = run(capsys, "generate", *options, "--prompt", "w1", "w2")
     assert (code, errors) == (2, "anyorder generate: give --prompt or an input, not both\n")
 
@@ -88,6 +91,11 @@ def test_generate(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         ),
         (["infill", "--model", "{bert}/none", "[MASK]"], "{bert}/none: no such folder"),
         (["generate", "--model", "{bert}", "--length", "99", "w1"], "--length 99: expected a number of at least 1"),
+        (["generate", "--model", "{bert}", "--cache", "dual", "w1"], "--cache dual: needs a schedule in blocks"),
+        (
+            ["generate", "--model", "{bert}", "--cache", "dual", "--schedule", "blocks:4", "--length", "4", "w1"],
+            "--cache dual: is for language models with full attention; BertForMaskedLM is an encoder",
+        ),
     ],
 )
 def test_bad_input_gives_one_line(

@@ -31,6 +31,10 @@ class SearchOptions(SharedOptions):
     """Sampling temperature; 0 always picks the most likely token."""
     top_p: float = 1.0
     """Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this."""
+    cache: str = "none"
+    """For language models with full attention and a schedule in blocks, what later passes of a block reuse: prefix
+    (keys and values before the block) or dual (also after it), as in Fast-dLLM. Faster and approximate. prefix:K and
+    dual:K run everything again after K passes."""
     seed: int = 1
     """Random seed for orders, revisions and sampled tokens."""
     device: Device = "auto"

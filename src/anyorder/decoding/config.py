@@ -12,10 +12,12 @@ import numpy as np
 from anyorder import __version__
 from anyorder.decoding.revision import NoRevision, Revision, make_revision
 from anyorder.decoding.sampling import TokenSampler, make_sampler
-from anyorder.decoding.schedules import Constant, Schedule, make_schedule
+from anyorder.decoding.schedules import AdaptiveSchedule, Blocks, Constant, Schedule, make_schedule
 from anyorder.decoding.signature import Signature
 from anyorder.errors import MAX_SEED, InputError, check_number
-from anyorder.models.base import SavedModel
+from anyorder.models.base import Model, SavedModel
+from anyorder.models.hf.block_cache import BlockCache
+from anyorder.models.hf.pretrained import TransformersModel
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order, make_order
 from anyorder.orders.learned import default_order
@@ -56,6 +58,9 @@ class DecodingConfig:
     """Sampling temperature; 0 always picks the most likely token, 1 samples from the model's own distribution."""
     top_p: float = 1.0
     """Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this."""
+    cache: str = "none"
+    """What to keep between the passes of a block, approximately: none, prefix or dual (Fast-dLLM). prefix:K and dual:K
+    run everything again after K passes."""
 
     def __post_init__(self) -> None:
         check_number("seed", self.seed, at_least=0, at_most=MAX_SEED)
@@ -65,6 +70,7 @@ class DecodingConfig:
         revision, beam = make_revision(self.revision), make_beam(self.beam)
         beam.check(order, self._schedule(revision), revision)
         make_length(self.length)
+        make_cache(self.cache, self._schedule(revision), revision, beam)
         if make_sampler(self.temperature, self.top_p) and beam.size > 1:
             raise InputError(f"{self.temperature:g}: beam search does not sample tokens", "temperature")
 
@@ -77,9 +83,10 @@ class DecodingConfig:
         if order == AUTO:
             order = JOINT_ORDER if beam.over == "joint" else default_order(model, task)
         revision = make_revision(self.revision)
-        return BoundDecoding(
+        schedule = self._schedule(revision)
+        decoding = BoundDecoding(
             make_order(order).bind(model, task),
-            self._schedule(revision),
+            schedule,
             revision,
             make_length(self.length),
             self.seed,
@@ -87,7 +94,10 @@ class DecodingConfig:
             beam,
             self.length_penalty,
             make_sampler(self.temperature, self.top_p),
+            make_cache(self.cache, schedule, revision, beam),
         )
+        decoding.with_cache(model)  # raises an InputError for models that it does not fit
+        return decoding
 
 
 @dataclass(frozen=True)
@@ -179,6 +189,26 @@ def make_beam(beam: int | str | Beam) -> Beam:
     return Beam(int(size), over or "tokens")  # type: ignore[arg-type]
 
 
+def make_cache(name: str, schedule: Schedule, revision: Revision, beam: Beam) -> BlockCache | None:
+    """The cache of that name for this way of decoding: None for `none`, or `prefix`, `dual`, `prefix:K`, `dual:K`."""
+    kind, colon, passes = str(name).strip().partition(":")
+    if kind == "none" and not colon:
+        return None
+    if kind not in ("prefix", "dual") or (colon and not is_count(passes)):
+        raise InputError(f"{name}: expected none, prefix, dual, prefix:K or dual:K", "cache")
+    if beam.size > 1:
+        raise InputError(f"{name}: does not go together with a beam", "cache")
+    if not isinstance(schedule, Blocks):
+        raise InputError(f"{name}: needs a schedule in blocks, such as blocks:32+{schedule.name}", "cache")
+    if isinstance(schedule.inner, AdaptiveSchedule) and not schedule.inner.is_local:
+        raise InputError(
+            f"{name}: {schedule.inner.name} compares predictions between passes; the cache keeps them", "cache"
+        )
+    if revision.needs_current_logprobs:
+        raise InputError(f"{name}: {revision.name} looks at all blocks in every pass, which the cache avoids", "cache")
+    return BlockCache(kind, schedule.size, int(passes) if colon else None)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class BoundDecoding:
     """A `DecodingConfig` bound to one model and direction, with names replaced by objects."""
@@ -193,6 +223,17 @@ class BoundDecoding:
     length_penalty: float
     sampler: TokenSampler | None
     """None: always pick the most likely token."""
+    cache: BlockCache | None = None
+    """None: every pass is exact."""
+
+    def with_cache(self, model: Model) -> Model:
+        """The model as it decodes: with the cache, if there is one."""
+        if self.cache is None:
+            return model
+        if not isinstance(model, TransformersModel):
+            kind = type(model).__name__
+            raise InputError(f"{self.cache.name}: is for language models of Transformers, not a {kind}", "cache")
+        return model.caching(self.cache)
 
     @property
     def signature(self) -> Signature:
@@ -205,6 +246,8 @@ class BoundDecoding:
             optional["temperature"] = f"{self.sampler.temperature:g}"
             if self.sampler.top_p < 1:
                 optional["top_p"] = f"{self.sampler.top_p:g}"
+        if self.cache:
+            optional["cache"] = self.cache.name
         return Signature(
             order=self.order.identity,
             schedule=schedule,

@@ -46,7 +46,8 @@ def search(
     If there are several processes, each decodes its share and gets all results. They are the same as with one process,
     because no canvas depends on its batch.
     """
-    order, beam, batch_tokens = decoding.order, decoding.beam, decoding.batch_tokens
+    model, order, beam = decoding.with_cache(model), decoding.order, decoding.beam
+    batch_tokens = decoding.batch_tokens
 
     def fill(own: Sequence[Canvas], on_progress: Callable[[int], None]) -> list[list[Hypothesis]]:
         if beam.size > 1:

@@ -22,6 +22,7 @@ from anyorder.data.packing import PackedBatch, ranges
 from anyorder.errors import InputError
 from anyorder.files import verify
 from anyorder.models.base import Canvas, CanvasBatch, Context
+from anyorder.models.hf.block_cache import BlockCache, BlockCacheContext
 from anyorder.models.hf.contexts import ROUND_CPU, BlockCausalContext, PaddedContext
 from anyorder.models.hf.families import END_TOKENS, FAMILIES, Family, family_of
 from anyorder.models.hf.fixed_summation import sum_in_fixed_order
@@ -51,6 +52,7 @@ class TransformersModel:
         self.mask_token = mask_token
         self.is_shifted = family.is_shifted
         self.block_size = family.block_size
+        self.cache: BlockCache | None = None
         self.path = path
         self.name = name or (path.name if path else "")
         self.network = network.eval().requires_grad_(False)
@@ -78,6 +80,18 @@ class TransformersModel:
         model.allowed_tokens = self.allowed_tokens.copy()
         model.allowed_tokens[list(self.end_tokens)] = True
         model.allowed_tokens[self.mask_token] = False
+        return model
+
+    def caching(self, cache: BlockCache) -> "TransformersModel":
+        """The same model, faster and approximate; an `InputError` unless it generates texts with full attention."""
+        if self.block_size is not None:
+            raise InputError(f"{cache.name}: {self.name} is block-causal and has an exact cache already", "cache")
+        if not self.family.is_language_model:
+            raise InputError(
+                f"{cache.name}: is for language models with full attention; {self.name} is an encoder", "cache"
+            )
+        model = copy(self)
+        model.cache = cache
         return model
 
     @property
@@ -133,6 +147,8 @@ class TransformersModel:
         return CanvasBatch(packed, packed.starts + len(self._before), lengths)
 
     def context(self, batch: CanvasBatch) -> Context:
+        if self.cache is not None:
+            return BlockCacheContext(self, batch, self.cache)
         kind = PaddedContext if self.block_size is None else BlockCausalContext
         return kind(self, batch.packed.sizes)
 
