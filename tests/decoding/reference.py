@@ -142,7 +142,8 @@ def _remask(one: Reference, positions: list[int], hide: bool = True) -> None:
 def _mask_predict(one: Reference, numbers: list[float], logp: torch.Tensor) -> None:
     if not one.masked:
         count = math.floor(len(one.fillable) * (1 - one.complete / numbers[0]) + 1e-9)
-        _remask(one, sorted(one.fillable, key=lambda i: (one.logprobs[i], i))[: max(count, 0)])
+        least = int(one.complete < numbers[0])
+        _remask(one, sorted(one.fillable, key=lambda i: (one.logprobs[i], i))[: max(count, least)])
 
 
 def _p2(one: Reference, numbers: list[float], logp: torch.Tensor) -> None:

@@ -10,7 +10,16 @@ from torch import Tensor
 from anyorder.data.packing import PackedBatch, ranges
 from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
-from anyorder.models.base import AllowedTokens, Canvas, CanvasBatch, Context, Model, log_total, row_sums
+from anyorder.models.base import (
+    AllowedTokens,
+    Canvas,
+    CanvasBatch,
+    Context,
+    Model,
+    log_probability,
+    log_total,
+    row_sums,
+)
 from anyorder.models.native.attention import QueryPositions
 from anyorder.orders import make_order
 
@@ -137,3 +146,16 @@ def test_sums_of_a_row_do_not_depend_on_other_rows(size: int) -> None:
     assert log_total(values).tolist() == pytest.approx(values.logsumexp(-1).tolist())
     assert row_sums(values).tolist() == pytest.approx(values.sum(-1).tolist(), rel=1e-3)
     assert log_total(values[:0]).shape == row_sums(values[:0]).shape == (0,)
+
+
+def test_log_probabilities_are_those_of_double_precision() -> None:
+    """To the last digits of what sets a probability apart from 1, and also where a blocked token is likelier."""
+    logits = torch.randn(6, 9, generator=torch.Generator().manual_seed(1)) * 4
+    logits[:3, 4] += torch.tensor([20.0, 40.0, 80.0])
+    expected = logits.double() - logits.double().max(-1, keepdim=True).values
+    others = expected.exp().scatter(-1, expected.argmax(-1, keepdim=True), 0).sum(-1, keepdim=True)
+    expected -= others.log1p()
+    found = log_probability(logits, logits)
+    assert torch.allclose(found.double(), expected, rtol=1e-6, atol=0)
+    assert torch.equal(log_probability(logits, logits[:, 2]), found[:, 2])
+    assert (found[:3, 4] < 0).all()

@@ -171,6 +171,21 @@ def test_the_best_special_token_does_not_count() -> None:
         assert int(make_order(name).scores(state).argmax()) == 1
 
 
+@pytest.mark.parametrize("name", ["max-prob", "margin", "entropy"])
+@pytest.mark.parametrize("certain", [(16.0, 20.0, 18.0), (19.0, 23.0, 27.0), (35.0, 34.0, 33.0)])
+def test_positions_of_which_the_model_is_nearly_certain_do_not_tie(name: str, certain: tuple[float, ...]) -> None:
+    """The probabilities differ from 1 by 1e-7 to 1e-15; in single precision, all would be 1."""
+    logits = torch.tensor([[0.0, 0, 0, 20, 20 - lead] for lead in certain])
+    logits[:, :FIRST_WORD] = -torch.inf
+    state = State(
+        torch.ones(1, 3, dtype=torch.bool), torch.tensor([3]), torch.zeros(1, dtype=torch.int64), 1,
+        where=torch.arange(3), logits=logits.nan_to_num(neginf=-1e4), mask_token=MASK,
+        allowed=AllowedTokens(np.arange(5) >= FIRST_WORD, torch.device("cpu")),
+    )  # fmt: skip
+    ranking = make_order(name).scores(state)[0].sort(descending=True).indices.tolist()
+    assert ranking == sorted(range(3), key=lambda i: -certain[i])
+
+
 def test_hashes_are_those_of_splitmix64() -> None:
     """In Python's integers, as published (Steele et al. 2014)."""
     mask = (1 << 64) - 1

@@ -131,12 +131,14 @@ class Iterated(Revision):
 
 @register_revision("mask-predict")
 class MaskPredict(Iterated):
-    """After iteration t of T, the n (1 - t/T) of n tokens with the lowest probability when they were written."""
+    """After iteration t < T, the n (1 - t/T) of n tokens, at least one, with the lowest probability when written."""
+
+    fewest = 1
 
     def remask(self, state: RevisionState) -> Tensor:
         later = (self.iterations - state.times_complete).clamp(min=0)
-        counts = state.total * later // self.iterations * state.complete
-        return lowest(self.confidence(state), state.filled, counts)
+        counts = (state.total * later // self.iterations).clamp(min=self.fewest)
+        return lowest(self.confidence(state), state.filled, counts * (state.complete & (later > 0)))
 
     def confidence(self, state: RevisionState) -> Tensor:
         """(B, T) float: the lowest are masked again."""
@@ -147,6 +149,7 @@ class MaskPredict(Iterated):
 class PathPlanning(MaskPredict):
     """Like mask-predict, but older tokens are scored by the current forward pass, their log-probability times eta."""
 
+    fewest = 0  # as published: it ends sooner if n < T
     needs_current_logprobs = True
 
     def __init__(self, iterations: int = 10, eta: float = 1.0):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import InputError, check_number
-from anyorder.models.base import AllowedTokens, log_total
+from anyorder.models.base import AllowedTokens, log_probability
 from anyorder.orders.heuristics import hash_uniform
 
 _CHUNK = 1 << 23
@@ -44,7 +44,7 @@ class TokenSampler:
             for i in range(0, len(logits), rows)
         ]
         tokens = torch.cat(parts) + allowed.first
-        return tokens, logits.gather(1, tokens[:, None]).squeeze(1) - log_total(logits)
+        return tokens, log_probability(logits, logits.gather(1, tokens[:, None]).squeeze(1))
 
     def _sample(self, scores: Tensor, keys: Tensor, numbers: Tensor) -> Tensor:
         """(N, tokens) scores to (N,) tokens."""

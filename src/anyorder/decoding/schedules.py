@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import InputError, check_number
-from anyorder.models.base import log_total, row_sums
+from anyorder.models.base import log_probability, row_sums
 from anyorder.orders.base import State
 from anyorder.orders.heuristics import entropy, grid_levels
 from anyorder.registry import Named, check_count, from_name, is_count, is_number, register, split_names
@@ -390,7 +390,7 @@ class AdaptiveBlocks(Blocks, AdaptiveSchedule):
 def best_logprobs(state: State) -> Tensor:
     """(B, T) the log-probability of the best token that may be filled in; -inf where nothing is masked."""
     assert state.logits is not None
-    return state.spread(state.allowed.restrict(state.logits).amax(-1) - log_total(state.logits))
+    return state.spread(log_probability(state.logits, state.allowed.restrict(state.logits).amax(-1)))
 
 
 def ranked(scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ from anyorder.decoding.schedules import ONE
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.device import report_lost_process, to_device
 from anyorder.errors import InputError
-from anyorder.models.base import AllowedTokens, Canvas, Model, log_total
+from anyorder.models.base import AllowedTokens, Canvas, Model, log_probability
 from anyorder.orders.base import Order
 from anyorder.orders.heuristics import splitmix64
 
@@ -198,7 +198,7 @@ def _best_tokens(allowed: AllowedTokens, logits: Tensor, count: int) -> tuple[Te
     """The most likely allowed tokens at each position, best first, and their log-probabilities: (N, K), (N, K)."""
     words = allowed.restrict(logits)
     best, index = words.topk(min(count, words.shape[1]), dim=-1)
-    return index + allowed.first, best - log_total(logits)[:, None]
+    return index + allowed.first, log_probability(logits, best)
 
 
 def select_best(scores: Tensor, hashes: Tensor, children: Candidates, vocab_size: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -32,7 +32,7 @@ from anyorder.decoding.engine import (
 from anyorder.decoding.schedules import ONE
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.errors import InputError, check_number
-from anyorder.models.base import AllowedTokens, Canvas, Model, log_total
+from anyorder.models.base import AllowedTokens, Canvas, Model, log_probability
 from anyorder.orders import Order, State, make_order
 from anyorder.orders.learned import LearnedOrder
 
@@ -126,7 +126,9 @@ def step(
             if move.token is None:
                 state.fill(position, *state.allowed.best(logits))
             else:
-                state.fill(position, torch.full_like(position, move.token), logits[:, move.token] - log_total(logits))
+                state.fill(
+                    position, torch.full_like(position, move.token), log_probability(logits, logits[:, move.token])
+                )
             state.drop_finished(state.remaining - 1)
         if len(state.remaining):
             output = forward_step(state, by_hand, with_logits=True)
@@ -296,7 +298,7 @@ def step_callback(
 def top_candidates(model: Model, logits: Tensor, allowed: AllowedTokens, top_k: int) -> list[list[Candidate]]:
     """The most probable allowed tokens of each row, best first. logits: (M, vocab_size)"""
     best = allowed.restrict(logits).topk(min(top_k, int(model.allowed_tokens.sum())))
-    probabilities = (best.values - log_total(logits)[:, None]).exp()
+    probabilities = log_probability(logits, best.values).exp()
     return [
         [Candidate(token, probability) for token, probability in zip(model.to_tokens(ids), row, strict=True)]
         for ids, row in zip((best.indices + allowed.first).tolist(), probabilities.tolist(), strict=True)

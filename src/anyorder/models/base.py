@@ -147,13 +147,27 @@ class AllowedTokens:
     def best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """The most likely allowed token at each position and its log-probability: (N,), (N,)."""
         best, index = self.restrict(logits).max(-1)
-        return index + self.first, best - log_total(logits)
+        return index + self.first, log_probability(logits, best)
 
 
 def restrict(logits: Tensor, first: int, blocked: Tensor | None) -> Tensor:
     """`AllowedTokens.restrict` as a compilable function."""
     allowed = logits[:, first:]
     return allowed if blocked is None else allowed.masked_fill(blocked[first:], -torch.inf)
+
+
+def log_probability(logits: Tensor, scores: Tensor) -> Tensor:
+    """The log-probability of tokens whose logits are `scores`: (N,), or (N, K) for several per row.
+
+    log p = (score - highest) - log(1 + others), where `others` sums exp(logit - highest) over all tokens but the most
+    likely one. So what sets the most likely token apart from certainty is not lost: -log(1 + 1e-9) is -1e-9, while a
+    difference of logits near 20 is a multiple of 2e-6, and positions of which the model is nearly certain would tie.
+    """
+    highest, index = logits.max(-1, keepdim=True)
+    others = row_sums((logits - highest).exp_().scatter_(-1, index, 0)).log1p()
+    if scores.dim() == 1:
+        return scores - highest.squeeze(-1) - others
+    return scores - highest - others[:, None]
 
 
 def log_total(logits: Tensor) -> Tensor:

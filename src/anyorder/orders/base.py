@@ -60,10 +60,11 @@ class State:
         return torch.arange(self.masked.shape[1], device=self.masked.device)
 
     def spread(self, values: Tensor) -> Tensor:
-        """Put values at the masked positions, -inf everywhere else: (M,) to (B, T)."""
+        """Put values at the masked positions, -inf everywhere else: (M,) to (B, T), in double precision if they are."""
         assert self.where is not None
-        scores = torch.full(self.masked.shape, -torch.inf, device=self.masked.device)
-        scores.view(-1).index_copy_(0, self.where, values.float())
+        values = values if values.dtype == torch.float64 else values.float()
+        scores = values.new_full(self.masked.shape, -torch.inf)
+        scores.view(-1).index_copy_(0, self.where, values)
         return scores
 
 

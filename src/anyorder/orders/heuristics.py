@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import InputError
-from anyorder.models.base import log_total, row_sums
+from anyorder.models.base import log_probability, row_sums
 from anyorder.orders.base import Order, State, register_order
 from anyorder.registry import check_count
 
@@ -31,8 +31,7 @@ class MaxProb(Confidence):
     """Where the best token is most probable."""
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
-        # Less than the last bit of a logit (about 1e-6) vanishes: nearly certain positions tie, and ties go left.
-        return state.allowed.restrict(logits).amax(-1) - log_total(logits)
+        return log_probability(logits, state.allowed.restrict(logits).amax(-1))
 
 
 @register_order("margin")
@@ -43,9 +42,9 @@ class Margin(Confidence):
         words = state.allowed.restrict(logits)
         best, index = words.max(-1, keepdim=True)
         # The best token is masked by its index, so that a second one with an equal logit gives a margin of zero.
-        second = words.scatter(-1, index, -torch.inf).amax(-1)
-        total = log_total(logits)
-        return (best.squeeze(-1) - total).exp() - (second - total).exp()
+        second = words.scatter(-1, index, -torch.inf).amax(-1, keepdim=True)
+        first, second = log_probability(logits, torch.cat([best, second], -1)).double().unbind(-1)
+        return first.exp() - second.exp()  # in double precision, which does not round it to 1 near certainty
 
 
 @register_order("entropy")
@@ -78,12 +77,12 @@ class EasyFirst(Confidence):
 
 def mask_surprisal(logits: Tensor, state: State) -> Tensor:
     """-log p(mask). (M, vocab_size) to (M,)"""
-    return log_total(logits) - logits[:, state.mask_token]
+    return -log_probability(logits, logits[:, state.mask_token])
 
 
 def entropy(logits: Tensor) -> Tensor:
     """In nats. (M, vocab_size) to (M,)"""
-    logp = logits.log_softmax(-1)
+    logp = log_probability(logits, logits)
     return -row_sums(logp.exp() * logp)
 
 
