@@ -28,6 +28,7 @@ from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order
 from anyorder.tasks import TASKS, Generate, Infill, PuzzleTask, Task, Translation, make_task
 from anyorder.tasks.masked import DEFAULT_LENGTH
+from anyorder.tasks.prompts import as_prompts
 from anyorder.tasks.puzzles import TASK_KEY
 
 CHUNK = 4096
@@ -152,18 +153,28 @@ class Decoder:
         return self.with_task(Infill()).run(texts, order, **options)
 
     def generate(
-        self, prompts: str | Sequence[str], length: int = DEFAULT_LENGTH, order: str | Order | None = None,
-        **options: Any,
+        self, prompts: Any, length: int = DEFAULT_LENGTH, order: str | Order | None = None, chat: bool = False,
+        system: str | None = None, stop: str | Sequence[str] = (), **options: Any,
     ) -> list[Trajectory]:  # fmt: skip
-        """Continue prompts: append `length` masks to each and fill them. The text ends at the first end token.
+        """Continue prompts: append `length` masks to each and fill them.
+
+        A trajectory has the `completion`, which ends at the first end token or stop string, and all `tokens` that were
+        filled, `completion_length` of which spell it. Its `text` is the prompt and the completion; in a chat, the
+        answer alone. A prompt that cannot be used never stops the others: its trajectory has a `note`.
 
         Args:
-            prompts: One or several prompts; an empty prompt generates from scratch.
+            prompts: One or several; every one is read as it is, line breaks included. A prompt is a text (an empty one
+                generates from scratch), a list of token ids, which are all that the model reads before the masks, a
+                conversation (a list of messages with `role` and `content`), or a dictionary as in a line of JSON: with
+                `prompt` and perhaps `suffix`, `messages`, or `canvas` (a text with masks, or ids with None).
             length: Number of tokens to generate.
             order: See `translate`.
+            chat: Whether a text is what a user says, to be put through the tokenizer's chat template.
+            system: The system message before it.
+            stop: Texts; a completion ends before the first of them.
             options: See `DecodingConfig` and `Options`.
         """
-        return self.with_task(Generate(length)).run(prompts, order, **options)
+        return self.with_task(Generate(length, chat, system, stop)).run(as_prompts(prompts), order, **options)
 
     def solve(
         self, puzzles: str | Sequence[str], order: str | Order | None = None, **options: Unpack[Options]
@@ -181,7 +192,7 @@ class Decoder:
         return self.with_task(task).run(puzzles, order, **options)
 
     def run(
-        self, texts: str | Sequence[str], order: str | Order | None = None,
+        self, texts: str | Sequence[Any], order: str | Order | None = None,
         references: str | Sequence[str] | None = None, on_step: Callable[[Step], None] | None = None,
         top_k: int = TOP_K, strict: bool = False, progress: bool = False, **config: Any,
     ) -> list[Trajectory]:  # fmt: skip
@@ -210,7 +221,7 @@ class Decoder:
 
     def stream(
         self,
-        lines: Iterable[str],
+        lines: Iterable[Any],
         config: DecodingConfig | None = None,
         references: Iterable[str] | None = None,
         on_progress: Callable[[int], None] = lambda lines: None,
@@ -235,7 +246,7 @@ class Decoder:
         return self.decode(self._read(lines, references, names, strict), config, on_progress, on_step, top_k)
 
     def _read(
-        self, lines: Iterable[str], references: Iterable[str] | None, names: Mapping[str, str], strict: bool
+        self, lines: Iterable[Any], references: Iterable[str] | None, names: Mapping[str, str], strict: bool
     ) -> Iterator[Any]:
         """Examples, read a chunk at a time; an `InputError` if there are not as many references."""
         remaining, first = iter(lines), 1
@@ -271,7 +282,7 @@ class Decoder:
 
     def bind(self, config: DecodingConfig) -> BoundDecoding:
         """The config with what the task determines, and names replaced by objects."""
-        return self.task.complete(config, self.model).bind(self.task.model_for(self.model), self.task.mode)
+        return self.task.bind(config, self.model)
 
     def _decode(
         self,

@@ -56,6 +56,15 @@ def decode_json(text: str | bytes, kind: type[T], where: str = "") -> T:
         raise InputError(f"{prefix}not JSON ({error})") from None
 
 
+def convert(value: Any, kind: Any, where: str = "") -> Any:
+    """A value from Python as one of this type, every part of it checked. where: what messages call it."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        place = _explain(error)
+        raise InputError(f"{where}{'' if place.startswith('[') or not where else ': '}{place}") from None
+
+
 @cache
 def _decoder(kind: Any) -> msgspec.json.Decoder:
     return msgspec.json.Decoder(kind)

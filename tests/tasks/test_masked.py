@@ -73,15 +73,16 @@ def test_every_regime_gives_the_same_in_any_batch(bert: Decoder, options: dict) 
 
 def test_bad_lines_never_stop_the_others(bert: Decoder) -> None:
     long = "w1 " * 70 + "[MASK]"
-    texts = ["no mask here", TEXTS[0], "", long, "w1\x07[MASK]", TEXTS[1]]
+    texts = ["no mask here", TEXTS[0], "", long, "w1\x07\n[MASK]", TEXTS[1]]
     trajectories = bert.fill(texts, "margin")
     notes = [trajectory.note for trajectory in trajectories]
     room = bert.model.max_length
     assert notes == [
         "unmasked source", "", "empty source", f"oversized source (71 tokens, the model has room for {room})",
-        "control characters in source became spaces", "",
+        "", "",
     ]  # fmt: skip
     assert trajectories[0].text == "no mask here"
+    assert trajectories[4].source == texts[4]
     assert [len(trajectory.tokens) for trajectory in trajectories] == [0, 2, 0, 0, 1, 1]
     assert trajectories[1].to_json() == bert.fill(TEXTS[0], "margin")[0].to_json()
     with pytest.raises(InputError, match="input, line 1: has no mask, so there is nothing to fill"):

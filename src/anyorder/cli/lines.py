@@ -3,15 +3,16 @@
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from anyorder import progress
 from anyorder.cli.common import SearchOptions, check_apart, open_decoder, output_file, print_note
 from anyorder.cli.parser import SharedOptions
-from anyorder.data.corpus import OnInvalid, decode_lines, read_lines
+from anyorder.data.corpus import OnInvalid, decode_lines, open_bytes, read_lines, read_text
 from anyorder.data.line_problems import LineNote, LineReport
 from anyorder.decoder import CHUNK
 from anyorder.decoding.config import AUTO, DEFAULT_LENGTH
@@ -20,8 +21,10 @@ from anyorder.errors import InputError
 from anyorder.models.hf.pretrained import PREFIX
 from anyorder.report.terminal import trace as trace_lines
 from anyorder.tasks import Generate, PuzzleTask, Task, Translation, masked
+from anyorder.tasks.prompts import Prompt
 
-_SUFFIXES = (".txt", ".gz", ".xz", ".de", ".en", ".ro", ".zh", ".src", ".tok")
+_SUFFIXES = (".txt", ".gz", ".xz", ".de", ".en", ".ro", ".zh", ".src", ".tok", ".jsonl", ".json")
+InputFormat = Literal["auto", "lines", "jsonl", "whole"]
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def infill(input: list[str], /, model: str, decoding: DecodingOptions, output: L
         input: A file (plain, .gz, .xz), a text with masks, or nothing for standard input.
         model: A Transformers masked language model: a folder or a hub id, with or without the prefix hf:.
     """
-    lines = _open_input(input, output.on_invalid)
+    lines = _open_input(input, output.on_invalid, is_kept=True)
     _run_lines("infill", lines, _masked_model(model), None, decoding, output)
 
 
@@ -122,24 +125,39 @@ def generate(
     decoding: DecodingOptions,
     output: LineOptions,
     prompt: str | None = None,
+    input_format: InputFormat = "auto",
+    chat: bool = False,
+    system: str | None = None,
     length: int = masked.DEFAULT_LENGTH,
+    stop: list[str] | None = None,
 ) -> None:
-    """Continue a prompt, a file with one prompt per line, or standard input.
+    """Continue a prompt, those of a file, or standard input.
 
-    --length masks are appended to each prompt and filled. The text ends at the first end-of-sequence token among them.
-    A prompt that is too long for the model is returned unchanged and never stops the others; if it is the only prompt,
-    it is an error.
+    --length masks are appended to each prompt and filled. Prompts are read as they are, line breaks included; a mask in
+    a prompt is part of it and stays. The completion ends at the first end token or stop string. A prompt that
+    is too long for the model is returned unchanged and never stops the others; if it is the only prompt, it is an
+    error.
 
     Args:
         input: A file (plain, .gz, .xz), a prompt, or nothing for standard input.
         model: A Transformers masked language model: a folder or a hub id, with or without the prefix hf:.
         prompt: The prompt; use this or the input argument.
+        input_format: lines (a prompt per line), jsonl (an object per line, with prompt, prompt and suffix, messages, or
+            canvas), or whole (all of it is one prompt). auto is jsonl for a file named .jsonl or .json, else lines.
+        chat: Each plain prompt is what a user says, and goes through the tokenizer's own chat template. The answer is
+            printed without the prompt.
+        system: The system message before each of these.
         length: Number of tokens to generate.
+        stop: A completion ends before this text; repeat the option for several.
     """
     if prompt is not None and input:
         raise InputError("give --prompt or an input, not both")
-    lines = _open_input(input, output.on_invalid) if prompt is None else _texts_input([prompt])
-    _run_lines("generate", lines, _masked_model(model), Generate(length), decoding, output)
+    given = _open_prompts(input, input_format, output.on_invalid) if prompt is None else _texts_input([prompt], True)
+    task = Generate(length, chat, system, stop or ())
+    _run_lines("generate", given, _masked_model(model), task, decoding, output)
+
+
+generate.arguments = {"stop": {"nargs": None, "action": "append"}}  # type: ignore[attr-defined]
 
 
 def _masked_model(name: str) -> str:
@@ -151,16 +169,33 @@ def _masked_model(name: str) -> str:
 class _Input:
     """The lines to decode."""
 
-    lines: Iterator[str]
+    lines: Iterator[Any]
     name: str
     """What messages call them."""
     file: Path | None = None
     is_single: bool = False
-    """Whether it is one text of the command line."""
+    """Whether it is one text, so that an error about it is one about the command."""
+    is_argument: bool = False
+    """Whether it comes from the command line itself."""
 
 
-def _open_input(arguments: list[str], on_invalid: OnInvalid) -> _Input:
-    """The lines of a file or standard input, or the texts of the command line."""
+def _open_prompts(arguments: list[str], kind: InputFormat, on_invalid: OnInvalid) -> _Input:
+    """What `generate` continues."""
+    given = _open_input(arguments, on_invalid, is_kept=True)
+    if kind == "auto" and given.file:
+        kind = (
+            "jsonl" if given.file.name.removesuffix(".gz").removesuffix(".xz").endswith((".jsonl", ".json")) else kind
+        )
+    if kind == "jsonl":
+        return replace(given, lines=map(Prompt.parse, given.lines))
+    if kind == "whole" and not given.is_argument:
+        with open_bytes(given.file) if given.file else nullcontext(sys.stdin.buffer) as stream:
+            return replace(given, lines=iter([read_text(stream, given.name, on_invalid)]), is_single=True)
+    return given
+
+
+def _open_input(arguments: list[str], on_invalid: OnInvalid, is_kept: bool = False) -> _Input:
+    """The lines of a file or standard input, or the texts of the command line. is_kept: see `_texts_input`."""
     if not arguments or arguments == ["-"]:
         if sys.stdin is None:
             raise InputError("standard input is closed: give a sentence or a file")
@@ -169,15 +204,18 @@ def _open_input(arguments: list[str], on_invalid: OnInvalid) -> _Input:
         path = Path(arguments[0])
         if os.path.isdir(path):  # unlike Path.is_dir, accepts a sentence that is too long to be a file's name
             raise InputError(f"{path}: is a folder, expected a text file or a sentence")
-        looks_like_path = " " not in arguments[0] and (os.sep in arguments[0] or path.suffix in _SUFFIXES)
+        looks_like_path = not any(map(str.isspace, arguments[0])) and (
+            os.sep in arguments[0] or path.suffix in _SUFFIXES
+        )
         if looks_like_path or os.path.isfile(path):
             return _Input(read_lines(path, on_invalid), str(path), path)
-    return _texts_input(arguments)
+    return _texts_input(arguments, is_kept)
 
 
-def _texts_input(texts: list[str]) -> _Input:
-    """Texts of the command line, each one line."""
-    return _Input(iter([" ".join(text.splitlines()) for text in texts]), "input", is_single=len(texts) == 1)
+def _texts_input(texts: list[str], is_kept: bool = False) -> _Input:
+    """Texts of the command line: each is one line, unless it is to be kept as it is."""
+    lines = texts if is_kept else [" ".join(text.splitlines()) for text in texts]
+    return _Input(iter(lines), "input", is_single=len(texts) == 1, is_argument=True)
 
 
 def _run_lines(

@@ -79,6 +79,20 @@ def read_lines(path: Path, on_invalid: OnInvalid = "strict") -> Iterator[str]:
         yield from decode_lines(stream, str(path), on_invalid)
 
 
+def read_text(stream: IO[bytes], name: str, on_invalid: OnInvalid = "strict") -> str:
+    """All of a UTF-8 stream, as it is; `name` is what messages call it."""
+    try:
+        found = stream.read(MAX_LINE + 1)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise InputError(f"{name}: cannot be read ({error})") from error
+    if len(found) > MAX_LINE:
+        raise InputError(f"{name}: has more than {MAX_LINE:,} bytes")
+    try:
+        return found.decode("utf-8", on_invalid)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: invalid UTF-8 (byte 0x{found[error.start]:02x} at {error.start + 1})") from None
+
+
 def read_parallel(paths: Sequence[Path], on_invalid: OnInvalid = "strict") -> Iterator[tuple[str, ...]]:
     """The n-th lines of all files together; an `InputError` if the files have different numbers of lines."""
     missing: Any = object()

@@ -40,21 +40,28 @@ class LineNote:
 def clean_line(line: str, side: str = "source") -> tuple[str, tuple[Problem, ...]]:
     """The cleaned line, and what had to be changed.
 
-    Control characters become spaces; tabs already count as spaces and stay. Decoders replace bytes that are not UTF-8
-    with U+FFFD; unpaired surrogates become U+FFFD, too.
+    Control characters become spaces; tabs already count as spaces and stay. Otherwise as `valid_text`.
 
     >>> clean_line("a\\x00b")[0]
     'a b'
     """
-    problems = []
-    text = _SURROGATE.sub(_REPLACEMENT, line)
-    if _REPLACEMENT in text:
-        problems.append(Problem(side, f"invalid UTF-8 in {side} became U+FFFD", "invalid UTF-8, read as U+FFFD"))
+    text, problems = valid_text(line, side)
     if _CONTROL.search(text):
         text = _CONTROL.sub(" ", text)
         note = f"control characters in {side} became spaces"
-        problems.append(Problem(side, note, "holds control characters, expected plain text"))
-    return text, tuple(problems)
+        problems = (*problems, Problem(side, note, "holds control characters, expected plain text"))
+    return text, problems
+
+
+def valid_text(text: str, side: str = "source") -> tuple[str, tuple[Problem, ...]]:
+    """The text as it is, but for unpaired surrogates, which no tokenizer accepts: they become U+FFFD.
+
+    Decoders have replaced bytes that are not UTF-8 with U+FFFD.
+    """
+    text = _SURROGATE.sub(_REPLACEMENT, text)
+    if _REPLACEMENT not in text:
+        return text, ()
+    return text, (Problem(side, f"invalid UTF-8 in {side} became U+FFFD", "invalid UTF-8, read as U+FFFD"),)
 
 
 _REPLACEMENT = "\ufffd"

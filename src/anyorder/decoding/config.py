@@ -3,8 +3,8 @@
 `LengthRule` proposes target lengths; `Beam` says how many hypotheses to keep.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -225,6 +225,8 @@ class BoundDecoding:
     """None: always pick the most likely token."""
     cache: BlockCache | None = None
     """None: every pass is exact."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What else the task determines, for the signature."""
 
     def with_cache(self, model: Model) -> Model:
         """The model as it decodes: with the cache, if there is one."""
@@ -255,6 +257,7 @@ class BoundDecoding:
             beam=self.beam.name,
             length=self.length.name,
             **optional,
+            **self.settings,
             seed=self.seed,
             version=f"anyorder.{__version__}",
         )

@@ -83,7 +83,7 @@ def canvas_batches(
     """Canvas indices batched by number of steps, most first, within `batch_tokens` over all copies."""
     if batch_tokens is None:  # enough to keep the device busy while all their logits fit in about 4 GB
         batch_tokens = min(24_576 if model.device.type == "cuda" else 2_048, (1 << 30) // model.vocab_size)
-    masked = [int(np.count_nonzero(canvas.tokens == model.mask_token)) for canvas in canvases]
+    masked = [int(np.count_nonzero(canvas.masked(model.mask_token))) for canvas in canvases]
     steps = {count: schedule.steps(count) if isinstance(schedule, FixedSchedule) else count for count in set(masked)}
     batch: list[int] = []
     tokens = 0
@@ -147,12 +147,11 @@ def shared_first_step(model: Model, batch: DecodeBatch, shared: Context, order: 
     """
     if batch.copies == 1 or order.needs == "nothing":
         return None
-    packed = batch.canvases.packed
-    rows = np.flatnonzero(packed.tokens == model.mask_token)
-    owner = np.searchsorted(packed.starts, rows, side="right") - 1
-    counts = np.bincount(owner, minlength=len(packed.sizes))
+    packed, masked = batch.canvases.packed, batch.masked(model.mask_token)
+    counts = masked.sum(1)
     if not counts.all():
         return None
+    rows = (batch.canvases.starts[:, None] + np.arange(masked.shape[1]))[masked]
     if order.needs_opening:
         rows = np.sort(np.concatenate([rows, packed.starts]))
         counts = counts + 1

@@ -29,12 +29,26 @@ class DecodeBatch:
     """(B * copies,) see `Canvas.key`."""
     copies: int = 1
     """How often each canvas is filled; the copies of canvas i start at index i * copies."""
+    fillable: np.ndarray | None = None
+    """(positions of all canvases,) bool: the positions to fill; None for all that hold the mask token."""
 
     @classmethod
     def of(cls, model: Model, canvases: Sequence[Canvas], copies: int = 1) -> "DecodeBatch":
         """Canvases whose copies all have their key."""
         keys = np.array([canvas.key for canvas in canvases], np.int64)
-        return cls(model.pack(canvases), keys.repeat(copies), copies)
+        fillable = None
+        if any(canvas.fillable is not None for canvas in canvases):
+            fillable = np.concatenate([canvas.masked(model.mask_token) for canvas in canvases])
+        return cls(model.pack(canvases), keys.repeat(copies), copies, fillable)
+
+    def masked(self, mask_token: int) -> np.ndarray:
+        """(canvases, T) bool: the positions to fill, for each canvas once."""
+        lengths, packed = self.canvases.lengths, self.canvases.packed
+        inside = np.arange(int(lengths.max())) < lengths[:, None]
+        tokens = packed.tokens[ranges(self.canvases.starts, lengths)]
+        masked = inside.copy()
+        masked[inside] = tokens == mask_token if self.fillable is None else self.fillable
+        return masked
 
 
 @dataclass(frozen=True)
@@ -66,16 +80,13 @@ class DecodeState:
 
     def __init__(self, model: Model, batch: DecodeBatch, context: Context):
         """context: of the canvases, which their copies share at first."""
-        canvases = batch.canvases
+        canvases, masked = batch.canvases, batch.masked(model.mask_token).repeat(batch.copies, axis=0)
         if batch.copies > 1:
             copied = np.repeat(np.arange(len(canvases.lengths)), batch.copies)
             canvases, context = canvases.take(copied), context.select(copied)
         self.model, self.context, self._device = model, context, model.device
         device, packed, lengths = self._device, canvases.packed, canvases.lengths
         count, self.width = len(lengths), int(lengths.max())
-        inside = np.arange(self.width) < lengths[:, None]
-        masked = inside.copy()
-        masked[inside] = packed.tokens[ranges(canvases.starts, lengths)] == model.mask_token
         self.lengths = lengths
         """(all canvases,) on the host."""
         self.remaining = masked.sum(1)

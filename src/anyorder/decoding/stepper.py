@@ -140,8 +140,9 @@ def step(
                 scores = ranking[0, output.masked].cpu().double().softmax(0).tolist()
     [hypothesis] = state.hypotheses()
     cache.add(key, moves, hypothesis)
-    masked, filled = hypothesis.ids == model.mask_token, hypothesis.steps > 0
-    given = canvas.tokens != model.mask_token
+    filled = hypothesis.steps > 0
+    masked = canvas.masked(model.mask_token) & ~filled
+    given = ~canvas.masked(model.mask_token)
     given[[move.position for move in moves if move.token is not None]] = True
     return StepState(
         ids=hypothesis.ids,
@@ -172,7 +173,7 @@ class _Move:
 
 def check_fills(model: Model, canvas: Canvas, fills: Sequence[int | Fill]) -> list[_Move]:
     """The fills with token ids; an `InputError` for a position or a token that cannot be filled in."""
-    length, taken = len(canvas.tokens), set(np.flatnonzero(canvas.tokens != model.mask_token).tolist())
+    length, taken = len(canvas.tokens), set(np.flatnonzero(~canvas.masked(model.mask_token)).tolist())
     moves: list[_Move] = []
     for fill in (Fill(fill) if isinstance(fill, int) else fill for fill in fills):
         if not 0 <= fill.position < length:

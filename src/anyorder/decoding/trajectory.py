@@ -89,6 +89,10 @@ class Trajectory:
     """How the source was changed, such as `source split into 3 parts`; empty if it was used unchanged."""
     forwards: int = 0
     """Number of forward passes it took to decode; defaults to the last step."""
+    completion: str | None = None
+    """What was generated after a prompt, up to the first end token or stop string; None for other tasks."""
+    completion_length: int | None = None
+    """How many of the `tokens` spell the completion; those after it are the end token and what follows it."""
 
     def __post_init__(self) -> None:
         if not self.forwards:
@@ -147,6 +151,8 @@ class Trajectory:
             record["note"] = self.note
         if self.forwards != max(self.steps, default=0):
             record["forwards"] = self.forwards
+        if self.completion is not None:
+            record |= {"completion": self.completion, "completion_length": self.completion_length}
         return record
 
     @classmethod
@@ -158,6 +164,8 @@ class Trajectory:
             raise InputError(f"{count} tokens but {len(record.steps)} steps")
         if len(record.logprobs) not in (0, count):
             raise InputError(f"{count} tokens but {len(record.logprobs)} logprobs")
+        if (record.completion_length or 0) > count:
+            raise InputError(f"{count} tokens but a completion of {record.completion_length}")
         if record.canvas is not None and (masked := record.canvas.count(None)) != count:
             raise InputError(f"{masked} positions of the canvas are masked but there are {count} tokens")
         fields = msgspec.structs.asdict(record) | {"length": count, "forwards": record.forwards or 0}
@@ -267,3 +275,5 @@ class _Line(msgspec.Struct):
     canvas: list[str | None] | None = None
     writes: list[tuple[_Position, _Step, str, float]] | None = None
     forwards: _Step | None = None
+    completion: str | None = None
+    completion_length: _Position | None = None

@@ -31,6 +31,15 @@ class Canvas:
     """What the model is asked to do, such as the direction `de-en`."""
     key: int = 0
     """Depends on the sentence and the seed; random orders hash it."""
+    fillable: np.ndarray | None = None
+    """(T,) bool: the positions to fill, which hold the mask token; None for all that hold it. Any other mask is part of
+    the text and stays."""
+    is_delimited: bool = True
+    """Whether the model puts its delimiters around the tokens; if not, these are all that it reads."""
+
+    def masked(self, mask_token: int) -> np.ndarray:
+        """(T,) bool: the positions to fill."""
+        return self.tokens == mask_token if self.fillable is None else self.fillable
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,10 @@ class Task(ABC):
         """The config with what the task or the model determines, such as the length rule."""
         return config
 
+    def bind(self, config: DecodingConfig, model: Any) -> BoundDecoding:
+        """The config with what the task determines, and names replaced by objects."""
+        return self.complete(config, model).bind(self.model_for(model), self.mode)
+
     @abstractmethod
     def examples(self, model: Any, lines: Sequence[str], references: Sequence[str] | None = None) -> list[Any]:
         """Read lines of any content; what is wrong with a line is one of its `problems`.

@@ -1,13 +1,16 @@
 """Tasks of masked language models: fill the masks of texts, or continue prompts with masks."""
 
-from collections.abc import Sequence
+import json
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from anyorder.data.line_problems import Problem, clean_line
+from anyorder.data.line_problems import Problem, clean_line, valid_text
 from anyorder.data.random_streams import random_for
-from anyorder.decoding.config import AUTO, GIVEN, BoundDecoding, DecodingConfig, make_beam
+from anyorder.decoding.config import AUTO, GIVEN, BoundDecoding, DecodingConfig, make_beam, make_length
 from anyorder.decoding.revision import NoRevision, make_revision
 from anyorder.decoding.state import Hypothesis
 from anyorder.decoding.trajectory import GENERATE, INFILL, Trajectory
@@ -16,6 +19,7 @@ from anyorder.models.base import Canvas
 from anyorder.models.hf.pretrained import TransformersModel
 from anyorder.orders import make_order
 from anyorder.tasks.base import NOTHING, Task, canvas_key
+from anyorder.tasks.prompts import Message, Prompt
 
 DEFAULT_LENGTH = 64
 MASK_SHARE = 0.5
@@ -36,6 +40,18 @@ class MaskedText:
     can_fill: bool
     task: str
     """What the trajectory calls the task."""
+    fillable: np.ndarray
+    """(T,) bool: which of them to fill. Other masks are part of the text."""
+    is_delimited: bool = True
+    """See `Canvas`."""
+    length: str = ""
+    """The length rule of this text, if it is not that of the config."""
+    is_chat: bool = False
+    """Whether the tokens before the first fillable one were made by a chat template."""
+
+    def canvas(self, mode: str, seed: int) -> Canvas:
+        key = canvas_key(seed, self.tokens, len(self.tokens))
+        return Canvas(self.tokens, None, mode, key, self.fillable, self.is_delimited)
 
 
 class Infill(Task):
@@ -54,49 +70,56 @@ class Infill(Task):
     def examples(
         self, model: TransformersModel, lines: Sequence[str], references: Sequence[str] | None = None
     ) -> list[MaskedText]:
-        cleaned = [clean_line(line) for line in lines]
-        encoded = model.encode([text for text, _ in cleaned])
-        examples = []
-        for (text, problems), ids in zip(cleaned, encoded, strict=True):
-            tokens = self._canvas_tokens(ids, model)
-            unfit = _no_room(tokens, model)
-            if not unfit and not (tokens == model.mask_token).any():
-                unfit = (Problem("source", "unmasked source", "has no mask, so there is nothing to fill"),)
-            examples.append(MaskedText(text, tokens, problems + unfit, not unfit, self.name))
-        return examples
+        valid = [valid_text(line) for line in lines]
+        encoded = model.encode([text for text, _ in valid])
+        return [self._example(model, text, problems, ids) for (text, problems), ids in zip(valid, encoded, strict=True)]
 
-    def _canvas_tokens(self, ids: np.ndarray, model: TransformersModel) -> np.ndarray:
-        """(T,) what the canvas of a text holds."""
-        return ids
+    def _example(
+        self, model: TransformersModel, text: str, problems: tuple[Problem, ...], tokens: np.ndarray,
+        fillable: np.ndarray | None = None, **how: Any,
+    ) -> MaskedText:  # fmt: skip
+        """fillable: None for all masks. how: other fields."""
+        masks = tokens == model.mask_token
+        example = MaskedText(text, tokens, problems, True, self.name, masks if fillable is None else fillable, **how)
+        unfit = _no_room(tokens, model.max_length if example.is_delimited else model.max_positions)
+        if not unfit and not example.fillable.any():
+            unfit = (Problem("source", "unmasked source", "has no mask, so there is nothing to fill"),)
+        return replace(example, problems=problems + unfit, can_fill=not unfit)
 
     def canvases(
         self, model: TransformersModel, examples: Sequence[MaskedText], decoding: BoundDecoding
     ) -> list[list[list[Canvas]]]:
-        return [[[self._keyed(example.tokens, decoding.seed)] if example.can_fill else []] for example in examples]
-
-    def _keyed(self, tokens: np.ndarray, seed: int) -> Canvas:
-        return Canvas(tokens, None, self.mode, canvas_key(seed, tokens, len(tokens)))
+        return [[[example.canvas(self.mode, decoding.seed)] if example.can_fill else []] for example in examples]
 
     def trajectory(
         self, model: TransformersModel, example: MaskedText, parts: Sequence[Hypothesis | None], decoding: BoundDecoding
     ) -> Trajectory:
         [hypothesis] = parts
-        masked = example.tokens == model.mask_token
+        masked = example.fillable
+        if example.length:
+            decoding = replace(decoding, length=make_length(example.length))
         if hypothesis is None:
             given = model.to_tokens(example.tokens) if len(masked) and not masked.any() else None
             return self.record(
-                model, example, decoding, NOTHING, text=example.text, tokens=[], canvas=given, task=example.task
-            )
-        ids = hypothesis.ids
-        ends = np.flatnonzero(masked & np.isin(ids, list(model.end_tokens)))
-        shown = list(zip(model.to_tokens(ids), masked, strict=True))
+                model, example, decoding, NOTHING,
+                text=example.text, tokens=[], canvas=given, task=example.task, **self.no_texts,
+            )  # fmt: skip
+        shown = list(zip(model.to_tokens(hypothesis.ids), masked, strict=True))
         return self.record(
             model, example, decoding, hypothesis, masked,
-            text=model.to_text(ids[: ends[0]] if len(ends) else ids, self.mode),
             tokens=[token for token, is_masked in shown if is_masked],
             canvas=[None if is_masked else token for token, is_masked in shown],
             task=example.task,
+            **self._texts(model, example, hypothesis.ids),
         )  # fmt: skip
+
+    no_texts: ClassVar[dict[str, Any]] = {}
+    """What a trajectory records where nothing could be filled, besides its source as its text."""
+
+    def _texts(self, model: TransformersModel, example: MaskedText, ids: np.ndarray) -> dict[str, Any]:
+        """What a trajectory records of the text. ids: (T,) what the canvas holds now."""
+        ends = np.flatnonzero(example.fillable & np.isin(ids, list(model.end_tokens)))
+        return {"text": model.to_text(ids[: ends[0]] if len(ends) else ids, self.mode)}
 
     def canvas(self, model: TransformersModel, text: str, length: int | None = None, seed: int = 1) -> Canvas:
         if length is not None:
@@ -104,21 +127,40 @@ class Infill(Task):
         [example] = self.examples(model, [text])
         if not example.can_fill:
             raise InputError(f"text: {example.problems[-1].error}")
-        return self._keyed(example.tokens, seed)
+        return example.canvas(self.mode, seed)
 
 
 class Generate(Infill):
-    """Continue prompts: `length` masks after each are filled. The text ends at the first end token."""
+    """Continue prompts, as they are: `length` masks after each are filled.
+
+    A line may be a plain text or anything else that a `Prompt` is made of. A mask in a prompt is part of it and stays.
+
+    Args:
+        length: Number of tokens to generate.
+        chat: Whether a plain text is what a user says, to be answered by the tokenizer's chat template.
+        system: The system message before it.
+        stop: A completion ends before the first of these texts, as before an end token.
+    """
 
     name = mode = GENERATE
 
-    def __init__(self, length: int = DEFAULT_LENGTH):
+    def __init__(
+        self, length: int = DEFAULT_LENGTH, chat: bool = False, system: str | None = None,
+        stop: str | Sequence[str] = (),
+    ):  # fmt: skip
         check_number("length", length, at_least=1)
-        self.length = length
+        if system is not None and not chat:
+            raise InputError("is for chats", "system")
+        self.length, self.chat, self.system = length, chat, system
+        self.stop = [stop] if isinstance(stop, str) else list(stop)
+        if not all(isinstance(text, str) and text for text in self.stop):
+            raise InputError("is empty: expected a text", "stop")
 
     def check(self, model: TransformersModel) -> None:
         super().check(model)
         check_number("length", self.length, at_least=1, at_most=model.max_length)
+        if self.chat:
+            model.check_chat()
 
     def model_for(self, model: TransformersModel) -> TransformersModel:
         return model.generating()
@@ -126,8 +168,107 @@ class Generate(Infill):
     def complete(self, config: DecodingConfig, model: TransformersModel) -> DecodingConfig:
         return replace(with_blocks(config, model), length=f"fixed:{self.length}")
 
-    def _canvas_tokens(self, ids: np.ndarray, model: TransformersModel) -> np.ndarray:
-        return np.concatenate([ids, np.full(self.length, model.mask_token, np.int64)])
+    def bind(self, config: DecodingConfig, model: TransformersModel) -> BoundDecoding:
+        settings: dict[str, object] = {"chat": "yes"} if self.chat else {}
+        if self.system is not None:
+            settings["system"] = self.system
+        if self.stop:
+            settings["stop"] = json.dumps(self.stop, ensure_ascii=False)
+        return replace(super().bind(config, model), settings=settings)
+
+    def examples(
+        self, model: TransformersModel, lines: Sequence[Any], references: Sequence[str] | None = None
+    ) -> list[MaskedText]:
+        prompts = [Prompt.of(line) for line in lines]
+        if any(prompt.messages is not None for prompt in prompts):
+            model.check_chat()
+        texts = [] if self.chat else [prompt.prompt for prompt in prompts if isinstance(prompt.prompt, str)]
+        encoded = iter(model.encode(texts, has_masks=False))  # together, which is faster
+        examples = []
+        for prompt in prompts:
+            try:
+                examples.append(self._read(model, prompt, encoded))
+            except InputError as error:
+                problem = Problem("source", f"unusable prompt ({error})", str(error))
+                examples.append(self._unusable(prompt, problem))
+        return examples
+
+    def _read(self, model: TransformersModel, prompt: Prompt, encoded: Iterator[np.ndarray]) -> MaskedText:
+        """encoded: the ids of this prompt and the next ones, as far as they are texts to continue."""
+        if not prompt.is_readable:
+            return self._unusable(prompt)
+        if isinstance(prompt.canvas, str):
+            [ids] = model.encode([prompt.canvas])
+            return self._example(model, prompt.source, prompt.problems, ids, length=GIVEN)
+        if prompt.canvas is not None:
+            fillable = np.array([token is None for token in prompt.canvas], bool)
+            ids = _given_ids(model, prompt.canvas)
+            return self._example(model, prompt.source, prompt.problems, ids, fillable, is_delimited=False, length=GIVEN)
+        is_text, is_chat = isinstance(prompt.prompt, str), prompt.messages is not None
+        if prompt.messages is not None:
+            before = model.encode_chat(prompt.messages)
+        elif not isinstance(prompt.prompt, str):
+            before = _given_ids(model, prompt.prompt or [])
+        elif self.chat:
+            is_chat = True
+            before = model.encode_chat(self._messages(prompt.prompt))
+        else:
+            before = next(encoded)
+        suffix = prompt.suffix or []
+        after = model.encode([suffix], has_masks=False)[0] if isinstance(suffix, str) else _given_ids(model, suffix)
+        ids = np.concatenate([before, np.full(self.length, model.mask_token, np.int64), after])
+        at = np.arange(len(ids)) - len(before)
+        return self._example(
+            model, prompt.source, prompt.problems, ids, (at >= 0) & (at < self.length),
+            is_delimited=is_text and not is_chat, is_chat=is_chat,
+        )  # fmt: skip
+
+    def _messages(self, text: str) -> list[Message]:
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return [*system, {"role": "user", "content": text}]
+
+    def _unusable(self, prompt: Prompt, *problems: Problem) -> MaskedText:
+        nothing = np.zeros(0, np.int64)
+        return MaskedText(prompt.source, nothing, (*prompt.problems, *problems), False, self.name, nothing.astype(bool))
+
+    no_texts: ClassVar[dict[str, Any]] = {"completion": "", "completion_length": 0}
+
+    def _texts(self, model: TransformersModel, example: MaskedText, ids: np.ndarray) -> dict[str, Any]:
+        """The completion, and the text with it: the answer alone in a chat. Masks in several places have none."""
+        places = np.flatnonzero(example.fillable)
+        if len(places) < places[-1] - places[0] + 1:
+            return {"text": model.to_text(ids, self.mode)}
+        first, after = int(places[0]), int(places[-1]) + 1
+        before, filled, suffix = ids[:first], ids[first:after], ids[after:]
+        ends = np.flatnonzero(np.isin(filled, list(model.end_tokens)))
+        filled = filled[: ends[0]] if len(ends) else filled
+
+        def spell(*parts: np.ndarray) -> str:
+            return model.to_text(np.concatenate(parts), self.mode)
+
+        def spell_completion(count: int) -> str:
+            # Together with what comes before: alone, some tokenizers drop the space in front.
+            start, both = spell(before), spell(before, filled[:count])
+            return both.removeprefix(start) if both.startswith(start) else spell(filled[:count])
+
+        completion, length = spell_completion(len(filled)), len(filled)
+        text = spell(before, filled, suffix)
+        found = [at for at in map(completion.find, self.stop) if at >= 0]
+        if found:
+            completion = completion[: min(found)]
+            length = bisect_left(range(length), len(completion), key=lambda count: len(spell_completion(count)))
+            text = spell(before) + completion + spell(suffix)
+        return {
+            "text": completion if example.is_chat else text, "completion": completion, "completion_length": length,
+        }  # fmt: skip
+
+
+def _given_ids(model: TransformersModel, ids: Sequence[int | None]) -> np.ndarray:
+    """(T,) ids that the user gave, None for a mask."""
+    for token in ids:
+        if token is not None and not 0 <= token < model.vocab_size:
+            raise InputError(f"{token} is not a token: expected numbers from 0 to {model.vocab_size - 1:,}")
+    return np.array([model.mask_token if token is None else token for token in ids], np.int64)
 
 
 def with_blocks(config: DecodingConfig, model: TransformersModel) -> DecodingConfig:
@@ -165,12 +306,12 @@ def mask_lines(
     encoded = model.encode([text for text, _ in cleaned])
     found = []
     for number, ((text, problems), ids) in enumerate(zip(cleaned, encoded, strict=True)):
-        unfit = _no_room(ids, model)
+        unfit = _no_room(ids, model.max_length)
         if (ids == model.mask_token).any():
             unfit = (Problem("source", "masked source", "holds a mask already, expected a plain text"),)
         masked = np.zeros(len(ids), bool) if unfit else mask_positions(len(ids), share, seed, number)
         tokens = np.where(masked, model.mask_token, ids)
-        found.append(MaskedLine(MaskedText(text, tokens, problems + unfit, not unfit, INFILL), ids, masked))
+        found.append(MaskedLine(MaskedText(text, tokens, problems + unfit, not unfit, INFILL, masked), ids, masked))
     return found
 
 
@@ -182,11 +323,11 @@ def mask_positions(length: int, share: float, seed: int, number: int) -> np.ndar
     return masked
 
 
-def _no_room(ids: np.ndarray, model: TransformersModel) -> tuple[Problem, ...]:
+def _no_room(ids: np.ndarray, room: int) -> tuple[Problem, ...]:
     """What is wrong with the length of a text, if anything is."""
     if len(ids) == 0:
         return (Problem("source", "empty source", "is empty, expected a text"),)
-    if len(ids) > model.max_length:
-        error = f"{len(ids):,} tokens, the model has room for {model.max_length:,}"
+    if len(ids) > room:
+        error = f"{len(ids):,} tokens, the model has room for {room:,}"
         return (Problem("source", f"oversized source ({error})", error),)
     return ()

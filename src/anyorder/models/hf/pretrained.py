@@ -6,7 +6,7 @@ The code in a checkpoint is never run, and nothing is ever unpickled.
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from functools import cached_property
@@ -128,23 +128,49 @@ class TransformersModel:
             return frozenset()
         return frozenset(number for number in numbers if number is not None and 0 <= number < self.vocab_size)
 
-    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Ids of texts in which `[MASK]` or the model's own mask token is a mask. No delimiters.
+    def encode(self, texts: Sequence[str], has_masks: bool = True) -> list[np.ndarray]:
+        """Ids of texts, without delimiters.
 
-        A space before a mask is part of the masked token.
+        has_masks: whether `[MASK]` stands for a mask, as the model's own mask token does. A space before a mask is part
+            of the masked token. Otherwise the texts are read as the tokenizer reads any text.
         """
         if not texts:
             return []
-        marked = [self._mask_pattern.sub(lambda _: self._mask_text, text) for text in texts]
-        encoded = self.tokenizer(marked, add_special_tokens=False)["input_ids"]
+        if has_masks:
+            texts = [self._mask_pattern.sub(lambda _: self._mask_text, text) for text in texts]
+        encoded = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
         return [np.array(ids, np.int64) for ids in encoded]
 
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> np.ndarray:
+        """Ids of a conversation up to where the answer begins, by the tokenizer's own chat template.
+
+        A template is a program in the checkpoint; Transformers runs it in its sandbox, which gives it nothing but the
+        messages. What a template refuses is an `InputError`.
+        """
+        self.check_chat()
+        with as_input_error("the chat template refuses it"):
+            ids = self.tokenizer.apply_chat_template(
+                list(messages), add_generation_prompt=True, tokenize=True, return_dict=False
+            )
+        return np.array(ids, np.int64)
+
+    def check_chat(self) -> None:
+        """Raise an `InputError` if the tokenizer has no chat template."""
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise InputError(
+                f"{self.name}: its tokenizer has no chat template (chat_template.jinja), so it cannot chat"
+            )
+
     def pack(self, canvases: Sequence[Canvas]) -> CanvasBatch:
+        nothing = np.zeros(0, np.int64)
+        around = [(self._before, self._after) if canvas.is_delimited else (nothing, nothing) for canvas in canvases]
         lengths = np.array([len(canvas.tokens) for canvas in canvases])
-        sizes = lengths + len(self._before) + len(self._after)
-        tokens = np.concatenate([part for canvas in canvases for part in (self._before, canvas.tokens, self._after)])
+        begins = np.array([len(before) for before, _ in around])
+        sizes = begins + lengths + np.array([len(after) for _, after in around])
+        parts = zip(canvases, around, strict=True)
+        tokens = np.concatenate([part for canvas, (before, after) in parts for part in (before, canvas.tokens, after)])
         packed = PackedBatch(tokens, ranges(np.zeros_like(sizes), sizes), np.zeros(len(tokens), np.int64), sizes)
-        return CanvasBatch(packed, packed.starts + len(self._before), lengths)
+        return CanvasBatch(packed, packed.starts + begins, lengths)
 
     def context(self, batch: CanvasBatch) -> Context:
         if self.cache is not None:
