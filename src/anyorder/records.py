@@ -188,7 +188,11 @@ def read_tensors(file: Path, expected: dict[str, tuple[int, ...]] | None = None)
 def no_weights(file: Path) -> InputError:
     """An `InputError` for a missing safetensors file, which names one that is pickled if that is all there is."""
     pickled = sorted(file.parent.glob("*.bin")) + sorted(file.parent.glob("*.pt*"))
-    hint = f"; {pickled[0].name} is pickled and will not be opened, convert it to safetensors" if pickled else ""
+    hint = (
+        f"; {pickled[0].name} is pickled and will not be opened; 'anyorder convert' makes it safetensors"
+        if pickled
+        else ""
+    )
     return InputError(f"{file}: no such file{hint}")
 
 

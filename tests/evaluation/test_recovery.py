@@ -230,3 +230,63 @@ def test_errors_are_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+# Tokens that the tokenizer does not know
+
+
+def test_unknown_tokens_are_neither_masked_nor_scored(decoder: Decoder) -> None:
+    unknown = decoder.model.unknown_token
+    lines = ["w1 x w2 y w3", "x w4 w5 w6 y w7 w8 z", "x y z", *LINES[:4]]
+    test_set = read_test_set(decoder, lines, mask_share=SHARE, seed=SEED)
+    for example, masked in zip(test_set.examples, (2, 2), strict=False):
+        assert (example.tokens == MASK).sum() == masked
+    known = [np.flatnonzero(ids != unknown) for ids in decoder.model.encode(lines)]
+    for number, i in enumerate((0, 1)):
+        expected = known[i][mask_positions(len(known[i]), SHARE, SEED, number)]
+        assert np.flatnonzero(test_set.examples[i].tokens == MASK).tolist() == expected.tolist()
+    assert test_set.within() == [0, 1, 3, 4, 5, 6]
+    notes = test_set.notes(test_set.within())
+    assert [(note.line, note.scored, note.note) for note in notes] == [(3, False, "unknown source")]
+    with pytest.raises(InputError, match="sources, line 3: has only tokens that the tokenizer does not know"):
+        test_set.notes(test_set.within(), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("W1 W2 W3 W4", "write it in lower case"),
+        ("1w 2w", "which knows tokens such as w0 w1 w2 w3 w4 w5 w6 w7 w8 w9"),
+    ],
+)
+def test_text_that_is_mostly_unknown_is_refused(
+    line: str, advice: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise every order recovers 0% of it, or all, and nothing says why."""
+    text = tmp_path / "lines.txt"
+    text.write_text(f"{line}\n" * 10)
+    learn = ["learn-order", "--out", tmp_path / "out", "--run.steps", 1, "--rl.min-length", 2]
+    for command in (["evaluate"], learn):
+        assert main([*map(str, [*command, "--model", f"hf:{folder}", "--text", text])]) == 2
+        error = capsys.readouterr().err
+        found = f"--text is mostly unknown to the tokenizer of {folder.name} (100% of its tokens; '{line}' is read as"
+        assert error.startswith(f"anyorder {command[0]}: {found} [UNK] [UNK]")
+        assert error.endswith(f"{advice}\n")
+
+
+def test_text_that_should_be_spaced(tmp_path: Path) -> None:
+    save("BertForMaskedLM", tmp_path)
+    file = tmp_path / "tokenizer.json"
+    file.write_text(file.read_text().replace('"w1"', '"A"').replace('"w2"', '"C"'))
+    decoder = load(tmp_path, device="cpu")
+    with pytest.raises(InputError, match="write it with a space between any two characters"):
+        evaluate_orders(decoder, ["ACCA", "CCAC"], orders=["margin"])
+    with pytest.raises(InputError, match="write it in capitals with a space between any two characters"):
+        evaluate_orders(decoder, ["acca", "ccac"], orders=["margin"])
+
+
+def test_filling_a_text_that_is_mostly_unknown_says_so(decoder: Decoder) -> None:
+    notes = [one.note for one in decoder.fill(["x y w1 [MASK] [MASK] [MASK]", "x w1 [MASK]"])]
+    assert notes == ["unknown tokens in source (2 of 3)", ""]
+    [one] = decoder.fill("x y [MASK]", strict=True)
+    assert one.note == "unknown tokens in source (2 of 2)"

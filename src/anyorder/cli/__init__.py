@@ -35,11 +35,11 @@ VERBS = {
     "explore": "Explore orders in the browser: watch sentences being filled in, or fill them in by hand.",
     "export-order": "Write a learned order as one file of plain PyTorch, for engines that decode without anyorder.",
     "reproduce": "Reproduce a table of the paper: learn, decode and score whatever is missing.",
+    "convert": "Convert a masked language model's checkpoint (pytorch_model.bin, vocab.txt, fairseq) to load it.",
     "orders": "List the orders, schedules and revisions by name.",
 }
-TAKES_PLUGINS = [
-    verb for verb in VERBS if verb not in ("prepare", "pretrain", "train", "distill", "reproduce", "export-order")
-]
+_WITHOUT_PLUGINS = ("prepare", "pretrain", "train", "distill", "convert", "reproduce", "export-order")
+TAKES_PLUGINS = [verb for verb in VERBS if verb not in _WITHOUT_PLUGINS]
 """The verbs whose options accept names that a user's plugin may register."""
 MODULES = {
     **dict.fromkeys(("pretrain", "train", "train-task", "learn-order"), "training"),

@@ -70,7 +70,9 @@ def make_parser(verb: str, function: Callable[..., None]) -> "_Parser":
     attribute `arguments` maps names of parameters to more options of `add_argument`.
     """
     parser = _Parser(prog=f"anyorder {verb}", description=_description(verb, function))
-    parser.usage = " ".join([f"anyorder {verb} [options]", *(f"[{name}]" for name in positionals(function))])
+    parameters = inspect.signature(function).parameters
+    words = [f"[{name}]" if _takes_several(parameters[name]) else name for name in positionals(function)]
+    parser.usage = " ".join([f"anyorder {verb} [options]", *words])
     parser.add_argument("--config", action=_Recipe, help="a recipe: a YAML file with any of these options")
     arguments, shared = _arguments(function), shared_options(function)
     for name, options in arguments.items():

@@ -23,7 +23,7 @@ class Problem:
     note: str
     """What was done about it. Its first two words say what kind of problem it is."""
     error: str
-    """What is wrong, for when such a line is treated as an error."""
+    """What is wrong, for when such a line is treated as an error; empty if it never is."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def join_notes(problems: Iterable[Problem]) -> str:
 
 def refuse(problems: Iterable[Problem], line: int, names: Mapping[str, str]) -> None:
     """Raise `InputError` for the first problem, if any. names: what messages call each side, such as a file."""
-    for problem in problems:
+    for problem in filter(lambda one: one.error, problems):
         raise InputError(f"{names.get(problem.side, problem.side)}, line {line}: {problem.error}")
 
 

@@ -84,7 +84,8 @@ class Infill(Task):
         unfit = _no_room(tokens, model.max_length if example.is_delimited else model.max_positions)
         if not unfit and not example.fillable.any():
             unfit = (Problem("source", "unmasked source", "has no mask, so there is nothing to fill"),)
-        return replace(example, problems=problems + unfit, can_fill=not unfit)
+        notes = unfit or _mostly_unknown(tokens, model)
+        return replace(example, problems=problems + notes, can_fill=not unfit)
 
     def canvases(
         self, model: TransformersModel, examples: Sequence[MaskedText], decoding: BoundDecoding
@@ -299,17 +300,25 @@ def mask_lines(
 ) -> list[MaskedLine]:
     """Mask a share of the tokens of each line: the same ones whenever an order is learned or scored on these lines.
 
-    share: at least two tokens of a line are masked, so that there is a choice.
+    Tokens that the tokenizer does not know stay, since nothing could be right there; text that consists mostly of these
+    is an `InputError`. share: at least two tokens of a line are masked, so that there is a choice.
     """
     check_number("mask_share", share, above=0, at_most=1)
     cleaned = [clean_line(line) for line in lines]
     encoded = model.encode([text for text, _ in cleaned])
+    _check_known([text for text, _ in cleaned], encoded, model)
     found = []
     for number, ((text, problems), ids) in enumerate(zip(cleaned, encoded, strict=True)):
         unfit = _no_room(ids, model.max_length)
         if (ids == model.mask_token).any():
             unfit = (Problem("source", "masked source", "holds a mask already, expected a plain text"),)
-        masked = np.zeros(len(ids), bool) if unfit else mask_positions(len(ids), share, seed, number)
+        known = np.flatnonzero(ids != model.unknown_token)
+        if not unfit and not len(known):
+            unfit = (Problem("source", "unknown source", "has only tokens that the tokenizer does not know"),)
+        masked = np.zeros(len(ids), bool)
+        if not unfit:
+            masked[known] = mask_positions(len(known), share, seed, number)
+            problems += _mostly_unknown(ids, model)
         tokens = np.where(masked, model.mask_token, ids)
         found.append(MaskedLine(MaskedText(text, tokens, problems + unfit, not unfit, INFILL, masked), ids, masked))
     return found
@@ -321,6 +330,46 @@ def mask_positions(length: int, share: float, seed: int, number: int) -> np.ndar
     count = min(length, max(FEWEST, round(share * length)))
     masked[random_for(seed, "mask", number).permutation(length)[:count]] = True
     return masked
+
+
+def _mostly_unknown(tokens: np.ndarray, model: TransformersModel) -> tuple[Problem, ...]:
+    """A note for a text of which the tokenizer does not know most tokens."""
+    given = tokens[tokens != model.mask_token]
+    unknown = int((given == model.unknown_token).sum())
+    if 2 * unknown <= len(given):
+        return ()
+    return (Problem("source", f"unknown tokens in source ({unknown:,} of {len(given):,})", ""),)
+
+
+def _check_known(texts: Sequence[str], encoded: Sequence[np.ndarray], model: TransformersModel) -> None:
+    """Raise an `InputError` if most tokens of the texts are unknown, with the spelling that would be understood."""
+
+    def unknown_share(encoded: Sequence[np.ndarray]) -> float:
+        return sum(int((ids == model.unknown_token).sum()) for ids in encoded) / max(1, sum(map(len, encoded)))
+
+    share = unknown_share(encoded)
+    if share <= 0.5:
+        return
+    number = max(range(len(texts)), key=lambda i: int((encoded[i] == model.unknown_token).sum()))
+    shown = " ".join(model.to_tokens(encoded[number][:5]))
+    found = f"is mostly unknown to the tokenizer of {model.name} ({share:.0%} of its tokens; '{texts[number][:20]}' is"
+    spellings = {
+        "in capitals": str.upper,
+        "in lower case": str.lower,
+        "with a space between any two characters": _spaced,
+        "in capitals with a space between any two characters": lambda text: _spaced(text.upper()),
+        "in lower case with a space between any two characters": lambda text: _spaced(text.lower()),
+    }
+    sample = [text[:1000] for text in texts[:100]]
+    for how, spell in spellings.items():
+        if unknown_share(model.encode([spell(text) for text in sample])) < 0.1:
+            raise InputError(f"{found} read as {shown}): write it {how}", "text")
+    some = " ".join(model.to_tokens(np.flatnonzero(model.allowed_tokens)[:10]))
+    raise InputError(f"{found} read as {shown}), which knows tokens such as {some}", "text")
+
+
+def _spaced(text: str) -> str:
+    return " ".join("".join(text.split()))
 
 
 def _no_room(ids: np.ndarray, room: int) -> tuple[Problem, ...]:

@@ -49,8 +49,6 @@ class Family:
     """The name of `block_size` in config.json."""
     positions_after_padding: bool = False
     """Whether position ids start right after the padding token's id, as in RoBERTa."""
-    has_spaces: bool = True
-    """False if tokens are written without spaces between them, as in proteins."""
     tokenizer_class: str = "AutoTokenizer"
     tokenizer_name: str | None = None
     """The model on the hub whose tokenizer it uses, if checkpoints come without one."""
@@ -281,7 +279,7 @@ FAMILIES: dict[str, Family] = {
     "roberta": Family("RobertaForMaskedLM", positions_after_padding=True),
     "xlm-roberta": Family("XLMRobertaForMaskedLM", positions_after_padding=True),
     "modernbert": Family("ModernBertForMaskedLM", ("head", "decoder")),
-    "esm": Family("EsmForMaskedLM", positions_after_padding=True, has_spaces=False),
+    "esm": Family("EsmForMaskedLM", positions_after_padding=True),
     "eurobert": Family("EuroBertForMaskedLM"),
     "llama": _Decoder("LlamaForCausalLM", is_shifted=True, renames=_diffusion_weights("model", "embed_tokens")),
     "gpt2": _Decoder("GPT2LMHeadModel", is_shifted=True, renames=_diffusion_weights("transformer", "wte")),

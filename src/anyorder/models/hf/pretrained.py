@@ -116,6 +116,24 @@ class TransformersModel:
         return allowed
 
     @cached_property
+    def has_spaces(self) -> bool:
+        """Whether there are spaces in text. Not if most tokens are read alike with and without a space between them, as
+        amino acids are."""
+        ids = np.flatnonzero(self.allowed_tokens)
+        ids = ids[np.linspace(0, len(ids) - 1, num=min(len(ids), 64)).astype(np.int64)].tolist()
+        tokens = self.tokenizer.convert_ids_to_tokens(ids)
+        texts = [text for token in tokens for text in (f"{token}{token}", f"{token} {token}")]
+        encoded = iter(self.tokenizer(texts, add_special_tokens=False)["input_ids"])
+        alike = sum(next(encoded) == next(encoded) == [number, number] for number in ids)
+        return 2 * alike <= len(ids)
+
+    @property
+    def unknown_token(self) -> int | None:
+        """What the tokenizer reads where it knows no token; None if it can read everything."""
+        token: int | None = self.tokenizer.unk_token_id
+        return None if token in self.end_tokens else token  # GPT-2's tokenizer names its end token
+
+    @cached_property
     def end_tokens(self) -> frozenset[int]:
         """The tokens that end a text. Encoders have none, unless their tokenizer names one that is not a delimiter, as
         in chat models."""
@@ -191,7 +209,7 @@ class TransformersModel:
     def to_text(self, ids: Sequence[int] | np.ndarray, task: str) -> str:
         hidden = set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
         text = self.tokenizer.decode([int(number) for number in ids if int(number) not in hidden])
-        return text if self.family.has_spaces else "".join(text.split())
+        return text if self.has_spaces else "".join(text.split())
 
     def _delimiters(self) -> tuple[np.ndarray, np.ndarray]:
         """What the tokenizer puts before and after a text."""
@@ -222,7 +240,7 @@ def load_transformers(
     record = read_record(folder / CONFIG)
     family = family_of(record)
     with quiet():
-        tokenizer = _load_tokenizer(folder, family)
+        tokenizer = load_tokenizer(folder, family)
         settings = family.native_config(record)
         with as_input_error(f"{folder / CONFIG}: does not describe a {family.class_name}"):
             config = getattr(import_transformers(), family.class_name).config_class.from_dict(settings)
@@ -257,7 +275,7 @@ def wrap_transformers(network: Any, tokenizer: Any, name: str = "model") -> Tran
     return TransformersModel(network, tokenizer, family, mask_token, name=name)
 
 
-def _load_tokenizer(folder: Path, family: Family) -> Any:
+def load_tokenizer(folder: Path, family: Family) -> Any:
     if not any(file for name in ("tokenizer.json", "vocab.json", *_VOCABULARIES) for file in folder.glob(name)):
         folder = _fetch_tokenizer(folder, family.tokenizer_name)
     named = read_record(folder / _TOKENIZER) if (folder / _TOKENIZER).exists() else Record("", {})
