@@ -249,7 +249,8 @@ class BlockCausal(Watched):
         block = torch.arange(stop) // self.block
         sees = (block[None, :] <= block[:, None])[None, None]
         logits = self.network(input_ids=self.text[:, :stop], attention_mask=sees).logits
-        return SimpleNamespace(logits=logits[:, start:stop])
+        is_given = (tokens != MASK)[..., None] & (tokens[..., None] == torch.arange(logits.shape[-1]))
+        return SimpleNamespace(logits=logits[:, start:stop].masked_fill(is_given, 1e4))
 
 
 def sdar(originals: Path, tally: Tally) -> None:
@@ -277,7 +278,7 @@ def sdar(originals: Path, tally: Tally) -> None:
                         watched, {"input_ids": torch.tensor([given])}, MASK, gen_length=length, block_length=block,
                         denoising_steps=steps, remasking_strategy=strategy,
                     )  # fmt: skip
-                schedule = f"blocks:{block}+{inside.format(steps)}"
+                schedule = f"blocks:{block}@text+{inside.format(steps)}"
                 tally.add(
                     f"prompt {size}, {strategy}, {schedule}", watched.result(final), ours(model, text, order, schedule)
                 )

@@ -16,6 +16,9 @@ class Named:
     name: str = ""
     """As the user wrote it, options included, for tables and signatures."""
 
+    def __str__(self) -> str:
+        return self.name or type(self).__name__
+
     @classmethod
     def parse(cls, options: str) -> Self:
         """Build it from the part after the colon: numbers, in the order of its constructor's arguments."""

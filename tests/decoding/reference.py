@@ -13,6 +13,7 @@ from anyorder.models.native.attention import QueryPositions, Segments
 from anyorder.orders import Order, State
 
 Write = tuple[int, int, int, float]
+NOWHERE = -1
 
 
 @dataclass
@@ -81,13 +82,26 @@ def _chosen(one: Reference, schedule: str, ranking: list[int], logp: torch.Tenso
     kind, _, options = schedule.partition(":")
     total, step = len(one.fillable), one.step
     if kind == "blocks":
-        size, _, inner = options.partition("+")
-        blocks = [one.fillable[i : i + int(size)] for i in range(0, total, int(size))]
-        block = next(block for block in blocks if one.masked & set(block))
+        blocks_of, _, inner = options.partition("+")
+        size, _, origin = blocks_of.partition("@")
+        every = list(range(len(one.tokens))) if origin == "text" else one.fillable
+        blocks = [every[i : i + int(size)] for i in range(0, len(every), int(size))]
+        block = [i for i in next(block for block in blocks if one.masked & set(block)) if i in one.fillable]
+        # A partial block of the text goes through the steps of a whole one: what it lacks is filled last, and nowhere.
+        is_partial = origin == "text" and inner.partition(":")[0] not in (
+            "threshold",
+            "factor",
+            "entropy-bound",
+            "klass",
+        )
+        lacking = [NOWHERE] * (int(size) - len(block)) if is_partial else []
         first = min((one.steps[i] for i in block if i in one.steps), default=step)
-        inside = Reference(one.model, one.canvas, one.tokens, block, one.masked & set(block), step=step - first + 1)
+        inside = Reference(
+            one.model, one.canvas, one.tokens, block + lacking, one.masked & set(block), step=step - first + 1
+        )
         inside.history = [{i: row[i] for i in row if i in block} for row in one.history]
-        return _chosen(inside, inner or "one", [i for i in ranking if i in block], logp)
+        chosen = _chosen(inside, inner or "one", [i for i in ranking if i in block] + lacking, logp)
+        return [i for i in chosen if i != NOWHERE]
     numbers = [float(number) for number in options.split(",") if number]
     words = [k for k, may in enumerate(one.model.allowed_tokens) if may]
     best = {i: math.exp(max(float(logp[i, k]) for k in words)) for i in ranking}
@@ -103,6 +117,8 @@ def _chosen(one: Reference, schedule: str, ranking: list[int], logp: torch.Tenso
         count = len(ranking) - math.floor(total * math.cos(math.pi / 2 * min(step / numbers[0], 1)))
     elif kind == "timesteps":
         count = dream_counts(total, int(numbers[0]), 0.001)[step - 1]
+    elif kind == "rounded":
+        count = dllm_counts(total, int(numbers[0]))[step - 1]
     elif kind == "dilated":
         base, reached = int(numbers[0]), set()
         for t in range(1, step + 1):
@@ -207,4 +223,16 @@ def dream_counts(length: int, steps: int, eps: float) -> list[int]:
         share = torch.tensor(float(masked)) * (1 - times[i + 1] / times[i])
         counts.append(int(share) if i < steps - 1 else masked)
         masked -= counts[-1]
+    return [count for count in counts if count]
+
+
+def dllm_counts(length: int, steps: int) -> list[int]:
+    """How many positions the steps of dLLM's samplers fill with their linear schedule, without steps that fill none."""
+    masked, counts = length, []
+    for left in range(steps, 0, -1):
+        now, after = torch.tensor(left / steps), torch.tensor((left - 1) / steps)
+        stays = ((1 - (1 - after)) / (1 - (1 - now))).item()
+        counts.append(int(torch.tensor(masked, dtype=torch.float64).mul(1 - stays).round()))
+        masked -= counts[-1]
+    assert masked == 0
     return [count for count in counts if count]

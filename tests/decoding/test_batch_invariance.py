@@ -22,7 +22,7 @@ from tests.models.test_base import MASK, NeighborContext, NeighborModel
 FIXED = [name for name in NAMED_SCHEDULES if isinstance(make_schedule(name), FixedSchedule)]
 ADAPTIVE = [
     "threshold:0.06", "factor:2.8", "entropy-bound:4.5", "klass:0.05,0.05", "blocks:3+threshold:0.06",
-    "blocks:4+klass:0.05,0.05",
+    "blocks:4+klass:0.05,0.05", "blocks:3@text+2", "blocks:4@text+threshold:0.06",
 ]  # fmt: skip
 BEST, SAMPLED = None, TokenSampler(0.8, 0.95)
 ORDERS = ["margin", "uniform", "hidden-sum"]

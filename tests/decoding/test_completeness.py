@@ -98,6 +98,7 @@ SCHEDULES_BY_NUMBER: dict[str, Steps] = {
     "linear:{n}": at_most,
     "cosine:{n}": at_most,
     "timesteps:{n}": at_most,
+    "rounded:{n}": at_most,
     "dilated:{base}": lambda total, n: dilations(total, n + 1),
     "threshold:{share}": one_each,
     "factor:{factor}": one_each,

@@ -14,7 +14,7 @@ from anyorder.errors import InputError
 from anyorder.models.base import Canvas
 from anyorder.orders import make_order
 from tests.conftest import tiny
-from tests.decoding.reference import Reference, decode_by_formula
+from tests.decoding.reference import Reference, decode_by_formula, dllm_counts
 from tests.decoding.test_engine import canvases_of
 from tests.models.test_base import MASK, NeighborModel
 
@@ -22,7 +22,8 @@ MODEL = NeighborModel()
 NAMED_SCHEDULES = [
     "one", "3", "steps:3", "linear:4", "cosine:4", "timesteps:4", "dilated:2", "dilated:3", "threshold:0.4", "factor:1.2",
     "entropy-bound:1.5", "klass:0.3,0.01", "blocks:3", "blocks:4+cosine:2", "blocks:4+threshold:0.4",
-    "blocks:5+klass:0.3,0.01", "blocks:5+entropy-bound:1.5",
+    "blocks:5+klass:0.3,0.01", "blocks:5+entropy-bound:1.5", "rounded:4", "blocks:3@text", "blocks:4@text+steps:2",
+    "blocks:4@text+threshold:0.4", "blocks:5@text+klass:0.3,0.01", "blocks:2@answer+2",
 ]  # fmt: skip
 NAMED_REVISIONS = [
     "none", "mask-predict:4", "p2:4", "p2:3,2", "refine:3", "gibbs:1", "gibbs:2", "remdm:8,0.5", "remdm-rescale:8,0.5",
@@ -132,6 +133,33 @@ def test_blocks_count_what_was_masked() -> None:
     assert hypothesis.steps.tolist() == [0, 0, 0, 2, 1, 4, 3, 5]
 
 
+def test_blocks_of_the_text_count_what_was_given() -> None:
+    """Three given positions belong to the first blocks, and a block's steps are those of a whole one."""
+    canvas = Canvas(np.array([0, 1, 2, *[MASK] * 6]))
+    found = {}
+    for schedule in ("blocks:2@text", "blocks:4@text+steps:2", "blocks:4@text+1"):
+        [hypothesis] = decode(MODEL, [canvas], make_order("right-to-left"), make_schedule(schedule))
+        found[schedule] = hypothesis.steps.tolist()[3:]
+    assert found["blocks:2@text"] == [1, 3, 2, 5, 4, 6]
+    assert found["blocks:4@text+steps:2"] == [1, 3, 3, 2, 2, 4]
+    assert found["blocks:4@text+1"] == [1, 5, 4, 3, 2, 6]
+    [middle] = decode(
+        MODEL,
+        [Canvas(np.array([MASK, 0, MASK, MASK, MASK, 1]))],
+        make_order("left-to-right"),
+        make_schedule("blocks:4@text+3"),
+    )
+    assert middle.steps.tolist() == [1, 0, 1, 1, 2, 0]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 16])
+def test_dllms_steps(steps: int) -> None:
+    schedule = make_schedule(f"rounded:{steps}")
+    assert isinstance(schedule, FixedSchedule)
+    for length in (1, 2, 3, 5, 11, 32):
+        assert schedule.counts_by_step(length) == dllm_counts(length, steps)
+
+
 def test_lists_of_names() -> None:
     assert split_schedules("one, 4,klass:0.9,0.01,blocks:8+factor:1.5") == [
         "one", "4", "klass:0.9,0.01", "blocks:8+factor:1.5",
@@ -144,6 +172,7 @@ def test_lists_of_names() -> None:
     [
         "steps:0", "linear:1.5", "cosine:x", "cosine:nan", "dilated:1", "factor:0", "entropy-bound:-1", "klass:2",
         "klass:0.9,0", "blocks", "blocks:0", "blocks:4+two", "blocks:4+blocks:2", "blocks:1.5+one", "steps:1e12",
+        "blocks:4@prompt", "blocks:@text", "blocks:4@text+blocks:2", "rounded:0", "rounded:1e9",
     ],
 )  # fmt: skip
 def test_wrong_schedules(name: str) -> None:

@@ -132,6 +132,27 @@ def test_block_causal_models_fill_block_after_block(qwen: Decoder, monkeypatch: 
         Decoder(qwen.model).generate("w1 w2", length=6, beam=2)
 
 
+def test_block_causal_models_count_blocks_from_the_start_of_the_text(
+    qwen: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three words of the prompt: the first block that is filled holds the third."""
+    monkeypatch.setattr(qwen.model, "block_size", 2)
+    found = {
+        schedule: Decoder(qwen.model).generate("w1 w2 w3", length=4, order="right-to-left", schedule=schedule)[0]
+        for schedule in ("auto", "blocks:2", "blocks:2+steps:2", "blocks:2@text", "blocks:2@answer")
+    }
+    answer = found.pop("blocks:2@answer")
+    assert [one.steps for one in found.values()] == [[1, 3, 2, 4]] * 4
+    assert answer.steps == [2, 1, 4, 3]
+    assert "|schedule:blocks:2@answer|" in answer.signature
+    assert found["auto"].signature == found["blocks:2"].signature
+    monkeypatch.setattr(qwen.model, "block_size", None)
+    assert (
+        Decoder(qwen.model).generate("w1 w2 w3", length=4, order="right-to-left", schedule="blocks:2")[0].steps
+        == answer.steps
+    )
+
+
 def test_given_words_stay_even_if_the_model_does_not_know_them(bert: Decoder) -> None:
     [one] = bert.fill("elephants [MASK] w3", order="margin")
     assert one.text.split() == ["[UNK]", one.tokens[0], "w3"]

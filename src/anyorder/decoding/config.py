@@ -12,7 +12,7 @@ import numpy as np
 from anyorder import __version__
 from anyorder.decoding.revision import NoRevision, Revision, make_revision
 from anyorder.decoding.sampling import TokenSampler, make_sampler
-from anyorder.decoding.schedules import AdaptiveSchedule, Blocks, Constant, Schedule, make_schedule
+from anyorder.decoding.schedules import AdaptiveSchedule, Blocks, Constant, Schedule, TextBlocks, make_schedule
 from anyorder.decoding.signature import Signature
 from anyorder.errors import MAX_SEED, InputError, check_number
 from anyorder.models.base import Model, SavedModel
@@ -200,6 +200,10 @@ def make_cache(name: str, schedule: Schedule, revision: Revision, beam: Beam) ->
         raise InputError(f"{name}: does not go together with a beam", "cache")
     if not isinstance(schedule, Blocks):
         raise InputError(f"{name}: needs a schedule in blocks, such as blocks:32+{schedule.name}", "cache")
+    if isinstance(schedule, TextBlocks):
+        raise InputError(
+            f"{name}: its blocks are counted from the first mask, those of {schedule.name} are not", "cache"
+        )
     if isinstance(schedule.inner, AdaptiveSchedule) and not schedule.inner.is_local:
         raise InputError(
             f"{name}: {schedule.inner.name} compares predictions between passes; the cache keeps them", "cache"
@@ -240,7 +244,6 @@ class BoundDecoding:
     @property
     def signature(self) -> Signature:
         """The signature recorded with every trajectory, score and figure."""
-        schedule, revision = (part.name or type(part).__name__ for part in (self.schedule, self.revision))
         optional: dict[str, Any] = {}
         if self.length_penalty != 1:
             optional["length_penalty"] = f"{self.length_penalty:g}"
@@ -252,8 +255,8 @@ class BoundDecoding:
             optional["cache"] = self.cache.name
         return Signature(
             order=self.order.identity,
-            schedule=schedule,
-            revision=revision,
+            schedule=self.schedule,
+            revision=self.revision,
             beam=self.beam.name,
             length=self.length.name,
             **optional,

@@ -286,7 +286,7 @@ def reach(order: Order, schedule: Schedule, state: DecodeState) -> np.ndarray | 
     """(B,) how many masked positions, from the left, the step needs in each canvas; None for all."""
     if not (order.is_local or order.needs == "nothing"):
         return None
-    return schedule.reach(state.remaining, state.total[: len(state.remaining)])
+    return schedule.reach(state.remaining, state.total[: len(state.remaining)], state.view())
 
 
 def ranking_scores(order: Order, schedule: Schedule, view: State) -> Tensor:

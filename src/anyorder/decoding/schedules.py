@@ -31,7 +31,7 @@ class Schedule(Named):
         """
         return scores
 
-    def reach(self, remaining: np.ndarray, total: np.ndarray) -> np.ndarray | None:
+    def reach(self, remaining: np.ndarray, total: np.ndarray, state: State) -> np.ndarray | None:
         """(B,) how many masked positions, from the left, `narrow` leaves in each sequence; None for all.
 
         Called only if filled positions are never masked again. remaining, total: see `FixedSchedule.counts`.
@@ -170,23 +170,26 @@ class Cosine(NumberOfSteps):
         return remaining - np.floor(masked_after).astype(np.int64)
 
 
-@register_schedule("timesteps")
-class Timesteps(NumberOfSteps):
-    """Dream's: T + 1 times from 1 down to eps; from time t to s, the share 1 - s/t of what is masked, rounded down.
+class Shares(NumberOfSteps):
+    """Each step fills a share of what is masked, rounded, and the last one the rest.
 
-    The last step fills the rest. Steps that would fill nothing are left out: the next one would see the same canvas.
-    The counts are each sentence's own; Dream's code takes the mean over the batch.
+    Steps that would fill nothing are left out: the next one would see the same canvas.
     """
 
-    def __init__(self, number: int = 10, eps: float = 0.001):
+    def __init__(self, number: int):
         check_count("number of steps", number, at_most=10_000)
-        super().__init__(number)
-        if not 0 < eps < 1:
-            raise InputError(f"eps {eps:g}: expected a number between 0 and 1")
-        times = torch.linspace(1, eps, int(number) + 1)  # in float32, as Dream's, whose rounding decides some counts
-        self._shares = (1 - times[1:] / times[:-1]).numpy()
+        super().__init__(int(number))
+        self._shares = self.shares()
         self._left: dict[int, list[int]] = {}
         """See `_masked_after`, by length."""
+
+    @abstractmethod
+    def shares(self) -> np.ndarray:
+        """(T,) of each step."""
+
+    @abstractmethod
+    def rounded(self, masked: int, share: np.floating) -> int:
+        """How many of so many masked positions the share is."""
 
     def counts(self, remaining: np.ndarray, total: np.ndarray, step: int) -> np.ndarray:
         lengths, canvas = np.unique(total, return_inverse=True)
@@ -198,9 +201,43 @@ class Timesteps(NumberOfSteps):
         if length not in self._left:
             left = [length]
             for share in self._shares[:-1]:
-                left.append(left[-1] - int(np.float32(left[-1]) * share))
-            self._left[length] = [*dict.fromkeys(left), 0]
+                left.append(left[-1] - self.rounded(left[-1], share))
+            self._left[length] = [*dict.fromkeys(one for one in left if one), 0]
         return self._left[length]
+
+
+@register_schedule("timesteps")
+class Timesteps(Shares):
+    """Dream's: T + 1 times from 1 down to eps; from time t to s, the share 1 - s/t of what is masked, rounded down.
+
+    The counts are each sentence's own; Dream's code takes the mean over the batch.
+    """
+
+    def __init__(self, number: int = 10, eps: float = 0.001):
+        if not 0 < eps < 1:
+            raise InputError(f"eps {eps:g}: expected a number between 0 and 1")
+        self.eps = eps
+        super().__init__(number)
+
+    def shares(self) -> np.ndarray:
+        times = torch.linspace(1, self.eps, self.number + 1)  # in float32, as Dream's: its rounding decides some counts
+        return (1 - times[1:] / times[:-1]).numpy()
+
+    def rounded(self, masked: int, share: np.floating) -> int:
+        return int(np.float32(masked) * share)
+
+
+@register_schedule("rounded")
+class Rounded(Shares):
+    """dLLM's: like steps:T, but each step's even share of what is masked is rounded to the nearest whole number."""
+
+    def shares(self) -> np.ndarray:
+        times = torch.arange(self.number, -1, -1, dtype=torch.float64) / self.number
+        masked = 1 - (1 - times.float())  # in float32, as dLLM's, which decides what is half way between two numbers
+        return 1 - (masked[1:] / masked[:-1]).double().numpy()
+
+    def rounded(self, masked: int, share: np.floating) -> int:
+        return round(masked * float(share))
 
 
 @register_schedule("dilated")
@@ -312,30 +349,43 @@ class Klass(AdaptiveSchedule):
 
 @register_schedule("blocks")
 class Blocks(Schedule):
-    """Blocks of b positions from left to right; the schedule after + applies within each: blocks:8+threshold:0.9."""
+    """Blocks of b positions from left to right; the schedule after + applies within each: blocks:8+threshold:0.9.
 
-    def __init__(self, size: int, inner: Schedule):
+    Blocks are counted from the first mask: what is given belongs to none. `blocks:8@text` counts them from the start of
+    the text, as block-causal models do, and `blocks:8@answer` from the first mask even for these.
+    """
+
+    def __init__(self, size: int, inner: Schedule, origin: str = ""):
         if isinstance(inner, Blocks):
             raise InputError("there are no blocks inside blocks")
         check_count("size of a block", size)
-        self.size, self.inner = size, inner
-        self.name = f"blocks:{size}+{inner.name}"
+        self.size, self.inner, self.origin = size, inner, origin
+        self.name = f"blocks:{size}{f'@{origin}' if origin else ''}+{inner.name}"
 
     @classmethod
     def parse(cls, options: str) -> "Blocks":
-        size, plus, name = (part.strip() for part in options.partition("+"))
+        blocks, plus, name = (part.strip() for part in options.partition("+"))
+        size, at, origin = (part.strip() for part in blocks.partition("@"))
         if not is_count(size):
             raise InputError(f"'{size}' is not a whole number from 1 to a thousand million")
+        if at and origin not in ("text", "answer"):
+            raise InputError(f"'@{origin}': blocks are counted from the start of the @text or of the @answer")
         inner = make_schedule(name if plus else "one")
+        if origin == "text":
+            return TextBlocks(int(size), inner, origin)
         kind = FixedBlocks if isinstance(inner, FixedSchedule) else AdaptiveBlocks
-        return kind(int(size), inner)
+        return kind(int(size), inner, origin)
 
     def narrow(self, state: State, scores: Tensor) -> Tensor:
-        block = self._blocks(state)
-        current = block.masked_fill(~state.masked, block.shape[1]).amin(1, keepdim=True)
-        return scores.masked_fill(block != current, -torch.inf)
+        return scores.masked_fill(~self._current(state), -torch.inf)
 
-    def reach(self, remaining: np.ndarray, total: np.ndarray) -> np.ndarray | None:
+    def _current(self, state: State) -> Tensor:
+        """(B, T) bool: the leftmost block with a mask."""
+        block = self._blocks(state)
+        beyond = state.masked.shape[1] + state.opening_size
+        return block == block.masked_fill(~state.masked, beyond).amin(1, keepdim=True)
+
+    def reach(self, remaining: np.ndarray, total: np.ndarray, state: State) -> np.ndarray | None:
         if isinstance(self.inner, AdaptiveSchedule) and not self.inner.is_local:
             return None
         return np.minimum(remaining, self.size - (total - remaining) % self.size)
@@ -352,8 +402,8 @@ class FixedBlocks(Blocks, FixedSchedule):
 
     inner: FixedSchedule
 
-    def __init__(self, size: int, inner: Schedule):
-        super().__init__(size, inner)
+    def __init__(self, size: int, inner: Schedule, origin: str = ""):
+        super().__init__(size, inner, origin)
         self._known: dict[int, list[int]] = {}
 
     def counts(self, remaining: np.ndarray, total: np.ndarray, step: int) -> np.ndarray:
@@ -385,6 +435,60 @@ class AdaptiveBlocks(Blocks, AdaptiveSchedule):
 
     def keep(self, canvases: Tensor) -> None:
         self.inner.keep(canvases)
+
+
+class TextBlocks(Blocks, AdaptiveSchedule):
+    """Blocks of the whole text, given tokens included: of some, only a part is masked.
+
+    A step fills as many positions as it would in a block that is all masked, until the block has no mask left. Where
+    the masks are decides how many steps a canvas takes, so the engine finds out as it goes.
+    """
+
+    is_local = True
+
+    def __init__(self, size: int, inner: Schedule, origin: str = ""):
+        super().__init__(size, inner, origin)
+        if isinstance(inner, FixedSchedule):
+            self._filled_after = np.cumsum(inner.counts_by_step(size))
+            """Positions of a block that is all masked, after each step."""
+        else:
+            assert isinstance(inner, AdaptiveSchedule)
+            self.is_local = inner.is_local
+
+    def accept(self, state: State, scores: Tensor) -> Tensor:
+        if isinstance(self.inner, AdaptiveSchedule):
+            return self.inner.accept(state, scores)
+        filled = (self._current(state) & state.filled).sum(1)
+        after = torch.from_numpy(self._filled_after).to(filled.device)
+        count = after[torch.searchsorted(after, filled, right=True)] - filled
+        ranking, rank = ranked(scores)
+        return ranked_prefix(rank <= count[:, None], ranking)
+
+    def reach(self, remaining: np.ndarray, total: np.ndarray, state: State) -> np.ndarray | None:
+        return (self._current(state) & state.masked).sum(1).cpu().numpy() if self.is_local else None
+
+    def _blocks(self, state: State) -> Tensor:
+        return ((state.positions + state.opening_size) // self.size).expand(state.masked.shape)
+
+    def start(self) -> "TextBlocks":
+        if not isinstance(self.inner, AdaptiveSchedule):
+            return self
+        fresh = copy(self)
+        fresh.inner = self.inner.start()
+        return fresh
+
+    def keep(self, canvases: Tensor) -> None:
+        if isinstance(self.inner, AdaptiveSchedule):
+            self.inner.keep(canvases)
+
+
+def counted_from_text(schedule: Schedule) -> Schedule:
+    """Blocks without @ as a block-causal model takes them; any other schedule as it is."""
+    if not isinstance(schedule, Blocks) or schedule.origin:
+        return schedule
+    blocks = TextBlocks(schedule.size, schedule.inner)
+    blocks.name = schedule.name
+    return blocks
 
 
 def best_logprobs(state: State) -> Tensor:

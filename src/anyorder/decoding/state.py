@@ -96,6 +96,7 @@ class DecodeState:
         self.step = 0
         """The last step, from 1."""
         self.allowed = AllowedTokens(model.allowed_tokens, device)
+        self._opening_size = int((canvases.starts - packed.starts).max())
         self._lay_out(packed.sizes, canvases.starts - packed.starts)
         self._all_tokens = to_device(packed.tokens, device)
         self._masked = to_device(masked, device)
@@ -144,6 +145,7 @@ class DecodeState:
             mask_token=self.model.mask_token,
             allowed=self.allowed,
             fillable=None if self._fillable is None else self._fillable[:now],
+            opening_size=self._opening_size,
             **predictions,  # type: ignore[arg-type]
         )
 

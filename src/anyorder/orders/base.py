@@ -53,11 +53,19 @@ class State:
     """The tokens that may be filled in."""
     fillable: Tensor | None = None
     """(B, T) bool: true where a position was initially masked; None if every position was."""
+    opening_size: int = 0
+    """How many of the model's delimiters come before each canvas."""
 
     @property
     def positions(self) -> Tensor:
         """(T,) 0, 1, 2, ..."""
         return torch.arange(self.masked.shape[1], device=self.masked.device)
+
+    @property
+    def filled(self) -> Tensor:
+        """(B, T) bool: filled, not given."""
+        inside = self.positions < self.lengths[:, None] if self.fillable is None else self.fillable
+        return inside & ~self.masked
 
     def spread(self, values: Tensor) -> Tensor:
         """Put values at the masked positions, -inf everywhere else: (M,) to (B, T), in double precision if they are."""

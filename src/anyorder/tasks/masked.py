@@ -12,6 +12,7 @@ from anyorder.data.line_problems import Problem, clean_line, valid_text
 from anyorder.data.random_streams import random_for
 from anyorder.decoding.config import AUTO, GIVEN, BoundDecoding, DecodingConfig, make_beam, make_length
 from anyorder.decoding.revision import NoRevision, make_revision
+from anyorder.decoding.schedules import counted_from_text, make_schedule
 from anyorder.decoding.state import Hypothesis
 from anyorder.decoding.trajectory import GENERATE, INFILL, Trajectory
 from anyorder.errors import InputError, check_number
@@ -273,15 +274,17 @@ def _given_ids(model: TransformersModel, ids: Sequence[int | None]) -> np.ndarra
 
 
 def with_blocks(config: DecodingConfig, model: TransformersModel) -> DecodingConfig:
-    """The config with the default schedule of a block-causal model: one block after the other."""
+    """The config for a block-causal model: by default it fills one block after the other, counted as the model does."""
     size, beam = model.block_size, make_beam(config.beam)
     if size is None:
         return config
     if beam.size > 1 and (config.order == AUTO or make_order(config.order).name != LEFT_TO_RIGHT):
         raise beam.error(f"{model.name} is filled in blocks, so the order must be {LEFT_TO_RIGHT}")
-    if beam.size > 1 or config.schedule != AUTO or not isinstance(make_revision(config.revision), NoRevision):
+    if config.schedule != AUTO:
+        return replace(config, schedule=counted_from_text(make_schedule(config.schedule)))
+    if beam.size > 1 or not isinstance(make_revision(config.revision), NoRevision):
         return config
-    return replace(config, schedule=f"blocks:{size}")
+    return replace(config, schedule=counted_from_text(make_schedule(f"blocks:{size}")))
 
 
 @dataclass(frozen=True)
