@@ -115,10 +115,11 @@ def test_orders_schedules_and_revisions_of_ones_own(capsys: pytest.CaptureFixtur
     assert sorted(ours.steps) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_family_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(checkpoints.CLASSES, "CamembertForMaskedLM", checkpoints.ENCODERS["RobertaForMaskedLM"])
-    checkpoints.save("CamembertForMaskedLM", tmp_path)
-    with pytest.raises(anyorder.InputError, match="model_type 'camembert' is not one of the masked models"):
+def test_a_family_of_ones_own(tmp_path: Path) -> None:
+    network = checkpoints.save("RobertaForMaskedLM", tmp_path)
+    config = network.config.to_dict() | {"model_type": "my-roberta"}
+    checkpoints.rewrite(tmp_path, config, lambda name: name.replace("roberta.", "encoder."))
+    with pytest.raises(anyorder.InputError, match="model_type 'my-roberta' is not one of the masked models"):
         anyorder.load(f"hf:{tmp_path}", device="cpu")
     anyorder.load_plugin(EXAMPLES / "own_family.py")
     [trajectory] = anyorder.load(f"hf:{tmp_path}", device="cpu").fill("w1 [MASK] w3", order="margin")

@@ -27,7 +27,8 @@ multiples of 16 rows there is no such remainder on the CPU. On CUDA, fewer and l
 class PaddedContext(Context):
     """Right-padded sequences that are run in full on every call; those of the same padded length run together.
 
-    Sequences that need no padding run separately, without an attention mask.
+    Sequences that need no padding run separately, without an attention mask. Nothing is padded for models whose results
+    would depend on it, or that run sequences one by one.
     """
 
     def __init__(self, model: "TransformersModel", sizes: np.ndarray):
@@ -43,10 +44,13 @@ class PaddedContext(Context):
         """Per group: indices of its packed tokens (B, L), which of them are real (B, L), and the attention mask."""
         starts = starts_of(sizes)
         step = ROUND_CUDA if device.type == "cuda" else ROUND_CPU
-        padded = np.minimum(round_up(sizes, step), model.max_positions)
+        alone = model.runs_alone
+        is_padded = model.family.is_padded and not alone
+        padded = np.minimum(round_up(sizes, step), model.max_positions) if is_padded else sizes
+        apart = np.arange(len(sizes)) if alone else np.zeros_like(sizes)
         row_of = np.zeros(int(sizes.sum()), np.int64)
         done = 0
-        for (width, has_padding), members in same_shapes(padded, sizes < padded):
+        for (width, has_padding, _), members in same_shapes(padded, sizes < padded, apart):
             take, real = padded_rows(starts[members], sizes[members], width)
             mask = to_device(real.astype(np.int64), device) if has_padding else None
             self._groups.append((to_device(take, device), to_device(real, device), mask))

@@ -35,8 +35,6 @@ class Family:
 
     class_name: str
     """The class in Transformers."""
-    head: tuple[str, ...] = ("lm_head",)
-    """The modules that turn the last hidden states into logits, in order."""
     is_language_model: bool = False
     """Whether it generates texts that may end early: end-of-sequence tokens may then be filled in."""
     is_shifted: bool = False
@@ -49,6 +47,8 @@ class Family:
     """The name of `block_size` in config.json."""
     positions_after_padding: bool = False
     """Whether position ids start right after the padding token's id, as in RoBERTa."""
+    is_padded: bool = True
+    """False if padding would change results, in spite of an attention mask: texts then run at their own length."""
     tokenizer_class: str = "AutoTokenizer"
     tokenizer_name: str | None = None
     """The model on the hub whose tokenizer it uses, if checkpoints come without one."""
@@ -265,6 +265,7 @@ def _diffusion_weights(body: str, embeddings: str) -> dict[str, str]:
     return {r"^denoise_model\.": f"{body}.", r"^embed_tokens\.": f"{body}.{embeddings}."}
 
 
+_Roberta = partial(Family, positions_after_padding=True)
 _Decoder = partial(Family, is_language_model=True)
 _Qwen = partial(_Decoder, tokenizer_class="Qwen2Tokenizer")
 _Generic = partial(_Decoder, tokenizer_class="PreTrainedTokenizerFast")
@@ -272,15 +273,39 @@ _Gpt2 = partial(_Decoder, tokenizer_class="GPT2Tokenizer", tokenizer_name="opena
 _Dit = partial(_Gpt2, converts=dit_weights, native_config=dit_config)
 
 FAMILIES: dict[str, Family] = {
-    "bert": Family("BertForMaskedLM", ("cls",)),
-    "distilbert": Family(
-        "DistilBertForMaskedLM", ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector")
-    ),
-    "roberta": Family("RobertaForMaskedLM", positions_after_padding=True),
-    "xlm-roberta": Family("XLMRobertaForMaskedLM", positions_after_padding=True),
-    "modernbert": Family("ModernBertForMaskedLM", ("head", "decoder")),
-    "esm": Family("EsmForMaskedLM", positions_after_padding=True),
+    "albert": Family("AlbertForMaskedLM"),
+    "bert": Family("BertForMaskedLM"),
+    "camembert": _Roberta("CamembertForMaskedLM"),
+    "convbert": Family("ConvBertForMaskedLM", is_padded=False),
+    "data2vec-text": _Roberta("Data2VecTextForMaskedLM"),
+    "deberta": Family("DebertaForMaskedLM"),
+    "deberta-v2": Family("DebertaV2ForMaskedLM"),
+    "distilbert": Family("DistilBertForMaskedLM"),
+    "electra": Family("ElectraForMaskedLM"),
+    "ernie": Family("ErnieForMaskedLM"),
+    "esm": _Roberta("EsmForMaskedLM"),
+    "esmc": Family("EsmcForMaskedLM"),
     "eurobert": Family("EuroBertForMaskedLM"),
+    "flaubert": Family("FlaubertWithLMHeadModel"),
+    "fnet": Family("FNetForMaskedLM", is_padded=False),
+    "gte": Family("GteForMaskedLM"),
+    "ibert": _Roberta("IBertForMaskedLM"),
+    "jina_embeddings_v3": Family("JinaEmbeddingsV3ForMaskedLM"),
+    "longformer": _Roberta("LongformerForMaskedLM"),
+    "luke": _Roberta("LukeForMaskedLM"),
+    "megatron-bert": Family("MegatronBertForMaskedLM"),
+    "mobilebert": Family("MobileBertForMaskedLM", is_padded=False),
+    "modernbert": Family("ModernBertForMaskedLM"),
+    "mpnet": _Roberta("MPNetForMaskedLM"),
+    "nomic_bert": Family("NomicBertForMaskedLM"),
+    "rembert": Family("RemBertForMaskedLM"),
+    "roberta": _Roberta("RobertaForMaskedLM"),
+    "roberta-prelayernorm": _Roberta("RobertaPreLayerNormForMaskedLM"),
+    "roformer": Family("RoFormerForMaskedLM"),
+    "squeezebert": Family("SqueezeBertForMaskedLM"),
+    "ultrabert": Family("UltrabertForMaskedLM"),
+    "xlm-roberta": _Roberta("XLMRobertaForMaskedLM"),
+    "xlm-roberta-xl": _Roberta("XLMRobertaXLForMaskedLM"),
     "llama": _Decoder("LlamaForCausalLM", is_shifted=True, renames=_diffusion_weights("model", "embed_tokens")),
     "gpt2": _Decoder("GPT2LMHeadModel", is_shifted=True, renames=_diffusion_weights("transformer", "wte")),
     "qwen2": _Decoder("Qwen2ForCausalLM", is_shifted=True),

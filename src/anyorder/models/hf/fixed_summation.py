@@ -63,15 +63,17 @@ class _RowwiseLayer(nn.Module):
     def forward(self, states: Tensor) -> Any:
         if not is_exact(states):
             return super().forward(states)  # type: ignore[misc]
-        with _RowwiseProducts():
+        with RowwiseProducts():
             return super().forward(states)  # type: ignore[misc]
 
 
-class _RowwiseProducts(torch.overrides.TorchFunctionMode):
-    """Makes `F.linear` and `torch.addmm` sum in a fixed order."""
+class RowwiseProducts(torch.overrides.TorchFunctionMode):
+    """Makes products of states and a matrix sum in a fixed order."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is torch.addmm:
             bias, states, weight = args
             return rowwise_linear(states, weight.t(), bias)
+        if function in (torch.matmul, Tensor.matmul, Tensor.__matmul__) and args[1].ndim == 2:
+            return rowwise_linear(args[0], args[1].t())
         return rowwise_linear(*args) if function is F.linear else function(*args, **(kwargs or {}))

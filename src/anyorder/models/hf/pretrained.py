@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy, deepcopy
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from anyorder.models.base import Canvas, CanvasBatch, Context
 from anyorder.models.hf.block_cache import BlockCache, BlockCacheContext
 from anyorder.models.hf.contexts import ROUND_CPU, BlockCausalContext, PaddedContext
 from anyorder.models.hf.families import END_TOKENS, FAMILIES, Family, family_of
-from anyorder.models.hf.fixed_summation import sum_in_fixed_order
+from anyorder.models.hf.fixed_summation import RowwiseProducts, sum_in_fixed_order
 from anyorder.models.native.storage import CONFIG, WEIGHTS, as_input_error, find, local_folder
 from anyorder.records import Record, check_finite, no_weights, parse_json, read_json, read_record, read_tensors
 
@@ -58,10 +58,12 @@ class TransformersModel:
         self.network = network.eval().requires_grad_(False)
         sum_in_fixed_order(network)
         config = network.config
+        config.return_dict, config.chunk_size_feed_forward = True, 0
         if family.is_language_model:
             config.is_causal = False
+        self._head = _after_last_layer(network)
         self.hidden_size: int = config.hidden_size
-        self.vocab_size = len(network.get_output_embeddings().weight)
+        self.vocab_size: int = config.vocab_size
         padding = (config.pad_token_id, tokenizer.pad_token_id)
         self.padding_token: int = next((token for token in padding if token is not None), 0)
         self._mask_text = str(tokenizer.convert_ids_to_tokens(mask_token))
@@ -97,6 +99,12 @@ class TransformersModel:
     @property
     def device(self) -> torch.device:
         return self.network.device
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether texts run one by one: on the CPU, sums in attention that is not PyTorch's own depend on the batch."""
+        has_own_attention = self.network.config._attn_implementation != "sdpa"
+        return self.device.type == "cpu" and (has_own_attention or not self.family.is_padded)
 
     @cached_property
     def vocabulary_fingerprint(self) -> str:
@@ -199,9 +207,8 @@ class TransformersModel:
     def logits(self, hidden: Tensor) -> Tensor:
         rows = len(hidden)
         states = F.pad(hidden, (0, 0, 0, -rows % ROUND_CPU))
-        for name in self.family.head:
-            states = getattr(self.network, name)(states)
-        return states[:rows].float()
+        with RowwiseProducts() if self.runs_alone else nullcontext():
+            return self._head(inputs_embeds=states[None]).logits[0, :rows].float()
 
     def to_tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
         return self.tokenizer.convert_ids_to_tokens([int(number) for number in ids])
@@ -218,6 +225,39 @@ class TransformersModel:
             raise InputError(f"{self.name}: its tokenizer does not read the mask token, '{self._mask_text}'")
         at = ids.index(self.mask_token)
         return np.array(ids[:at], np.int64), np.array(ids[at + 1 :], np.int64)
+
+
+def _after_last_layer(network: Any) -> Any:
+    """The network as a function from its last hidden states, given as `inputs_embeds`, to logits."""
+    head = copy(network)
+    head._modules = {**network._modules, network.base_model_prefix: _PassedOn(network.base_model)}
+    return head
+
+
+class _PassedOn:
+    """Stands in for all layers but the output layers: returns the last hidden states that it is given."""
+
+    def __init__(self, layers: Any):
+        self._layers = layers
+
+    def __call__(self, *_: object, inputs_embeds: Tensor, **__: object) -> "_LastStates":
+        return _LastStates(inputs_embeds)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layers, name)
+
+
+class _LastStates:
+    """What layers return. Other outputs are None."""
+
+    def __init__(self, states: Tensor):
+        self.last_hidden_state = states
+
+    def __getitem__(self, index: int) -> Tensor:
+        return (self.last_hidden_state,)[index]
+
+    def __getattr__(self, name: str) -> None:
+        return None
 
 
 def is_transformers(name: str | Path) -> bool:
@@ -243,7 +283,7 @@ def load_transformers(
         tokenizer = load_tokenizer(folder, family)
         settings = family.native_config(record)
         with as_input_error(f"{folder / CONFIG}: does not describe a {family.class_name}"):
-            config = getattr(import_transformers(), family.class_name).config_class.from_dict(settings)
+            config = class_of(family).config_class.from_dict(settings)
         mask_token = _mask_token(folder, tokenizer, config, family)
         network = _load_network(folder, config, record, family, dtype).to(device)
     return TransformersModel(network, tokenizer, family, mask_token, folder)
@@ -263,14 +303,14 @@ def wrap_transformers(network: Any, tokenizer: Any, name: str = "model") -> Tran
         raise InputError(f"a {type(tokenizer).__name__} is not a tokenizer of Transformers", "tokenizer")
     record = Record(name, parse_json(settings.to_json_string(use_diff=False), name))
     family = family_of(record)
-    if not isinstance(network, getattr(import_transformers(), family.class_name)):
+    if not isinstance(network, class_of(family)):
         kind = type(network).__name__
         raise InputError(f"{name}: is a {kind}, expected a {family.class_name}, which predicts tokens")
     with quiet():
         tokenizer = deepcopy(tokenizer)
         tokenizer.model_max_length = _ANY_LENGTH
         mask_token = _mask_token(name, tokenizer, settings, family)
-        network.set_attn_implementation("sdpa")
+        network.set_attn_implementation(_attention(type(network)))
     check_finite(name, network.named_parameters())
     return TransformersModel(network, tokenizer, family, mask_token, name=name)
 
@@ -317,14 +357,15 @@ def _load_network(folder: Path, config: Any, record: Record, family: Family, dty
         raise no_weights(folder / WEIGHTS)
     weights = _converted_weights(folder, record, family) if family.converts else None
     output_bias = weights.pop(_OUTPUT_BIAS, None) if weights else None
+    network_class = class_of(family)
     with as_input_error(f"{folder}: its weights cannot be read"):
-        network, loaded = getattr(import_transformers(), family.class_name).from_pretrained(
+        network, loaded = network_class.from_pretrained(
             folder if weights is None else None,
             config=config,
             dtype=dtype,
             state_dict=weights,
             key_mapping=dict(family.renames) or None,
-            attn_implementation="sdpa",
+            attn_implementation=_attention(network_class),
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
@@ -369,6 +410,18 @@ def _converted_weights(folder: Path, record: Record, family: Family) -> dict[str
         except KeyError as error:
             kind = record.text("model_type")
             raise InputError(f"{folder}: is not of model_type {kind}: its weights lack {error.args[0]}") from None
+
+
+def class_of(family: Family) -> Any:
+    """A family's class in Transformers."""
+    transformers = import_transformers()
+    if not hasattr(transformers, family.class_name):
+        raise InputError(f"Transformers {transformers.__version__} has no {family.class_name}: install a later version")
+    return getattr(transformers, family.class_name)
+
+
+def _attention(network_class: Any) -> str:
+    return "sdpa" if network_class._supports_sdpa else "eager"
 
 
 def import_transformers() -> Any:
