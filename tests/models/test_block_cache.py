@@ -246,6 +246,8 @@ def test_models_that_have_no_use_for_a_cache(vocabulary: Vocabulary) -> None:
     encoder = TransformersModel(network("BertForMaskedLM"), tokenizer(), bert, MASK, name="bert")
     with pytest.raises(InputError, match="dual: sdar is block-causal and has an exact cache already"):
         anyorder.Decoder(block_causal).generate("w1", 8, **cache)
+    with pytest.raises(InputError, match="dual: counts blocks from the first mask, which blocks:4@text does not"):
+        anyorder.Decoder(SMALL[0]).generate("w1", 8, schedule="blocks:4@text", cache="dual")
     with pytest.raises(InputError, match="dual: is for language models with full attention; bert is an encoder"):
         anyorder.Decoder(encoder).fill("w1 [MASK]", **cache)
     with pytest.raises(InputError, match="dual: is for language models of Transformers, not a TranslationModel"):
