@@ -193,7 +193,8 @@ def _describe(data: LearningData, rl: RLConfig) -> None:
     if len(sizes) > 1:
         sizes = [f"{size} for {name}" for size, name in zip(sizes, data.validations, strict=True)]
     validates = f"validates on {data.validated.format(', '.join(sizes))}" if sizes else "has nothing to validate on"
-    size = f"{min(rl.sentences or 0, len(data))} of them with {rl.rollouts_per_sentence} orders each per step"
+    orders = "1 order" if rl.rollouts_per_sentence == 1 else f"{rl.rollouts_per_sentence} orders"
+    size = f"{min(rl.sentences or 0, len(data))} of them with {orders} each per step"
     progress.say(f"learns from {len(data):,} {data.unit}, {size}; {validates}")
     if data.note:
         progress.say(data.note)
