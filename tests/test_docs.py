@@ -23,7 +23,7 @@ LAYERS = [
     {"decoder"},
     {"evaluation"},
     {"analysis"},
-    {"training", "report", "app"},
+    {"training", "report", "app", "lm_eval"},
     {"learning"},
     {"reproduce"},
     {"cli"},

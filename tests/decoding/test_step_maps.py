@@ -82,6 +82,17 @@ def test_what_is_written_comes_back(
         assert back.positions == filled
 
 
+def test_a_completion_ends_where_it_ends(tmp_path: Path) -> None:
+    ours = Trajectory(
+        "a", "a b", ["b", "</s>", "x"], [2, 1, 3], [], "margin", 3, "",
+        canvas=["a", None, None, None], completion=" b", completion_length=1,
+    )  # fmt: skip
+    write_step_maps(tmp_path / "maps.json", [ours])
+    assert json.loads((tmp_path / "maps.json").read_text()) == [
+        {"prompt": "a", "response": " b", "tokens": ["b"], "step_map": [2]}
+    ]
+
+
 def test_analyze_reads_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path, LMDEPLOY, {**LMDEPLOY, "step_map": [1, 2, 3]})
     assert main(["analyze", str(file), "--tagger", "none", "--samples", "20", "--null-samples", "2"]) == 0

@@ -45,7 +45,8 @@ def read_step_maps(file: Path, tokenizer: Any = None, block_size: int | None = N
 def write_step_maps(file: Path, trajectories: Iterable[Trajectory]) -> None:
     """Write a JSON array of objects with `prompt`, `response`, `tokens` and `step_map`, each on a line.
 
-    Steps count from 1 through the whole response. It begins at the first mask; given tokens after that have -1.
+    Steps count from 1 through the whole response. It begins at the first mask; given tokens after that have -1. Where
+    there is a completion, the response is its tokens, without what follows its end.
     """
     lines = (json.dumps(_to_record(trajectory), ensure_ascii=False) for trajectory in trajectories)
     with atomic_file(file) as stream:
@@ -152,10 +153,10 @@ def _to_record(trajectory: Trajectory) -> dict[str, Any]:
     filled = iter(zip(trajectory.tokens, trajectory.steps, strict=True))
     canvas = trajectory.canvas or [None] * trajectory.length
     response = canvas[canvas.index(None) :] if None in canvas else []
-    pairs = [next(filled) if token is None else (token, GIVEN) for token in response]
+    pairs = [next(filled) if token is None else (token, GIVEN) for token in response][: trajectory.completion_length]
     return {
         "prompt": trajectory.source,
-        "response": trajectory.text,
+        "response": trajectory.text if trajectory.completion is None else trajectory.completion,
         "tokens": [token for token, _ in pairs],
         "step_map": [step for _, step in pairs],
     }

@@ -180,6 +180,10 @@ class TransformersModel:
             )
         return np.array(ids, np.int64)
 
+    def starts_with_delimiter(self, ids: np.ndarray) -> bool:
+        """Whether a text brings what the tokenizer puts before one, as those of a chat template may."""
+        return 0 < len(self._before) <= len(ids) and bool((ids[: len(self._before)] == self._before).all())
+
     def check_chat(self) -> None:
         """Raise an `InputError` if the tokenizer has no chat template."""
         if not getattr(self.tokenizer, "chat_template", None):
