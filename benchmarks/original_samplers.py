@@ -3,7 +3,9 @@
     python benchmarks/original_samplers.py ORIGINALS [--only LLaDA,dllm]
 
 ORIGINALS is a folder with checkouts called LLaDA, Fast-dLLM, dllm, SDAR and Mask-Predict. Their samplers run as they
-are, on tiny networks with random weights, at temperature 0; Dream's sampler is the copy in dllm. A configuration is
+are, on tiny networks with random weights, at temperature 0; Dream's sampler is the copy in dllm. Fast-dLLM's caches run
+in its own networks, with the same weights; its sampler for Dream fills the first token of each block alone, and ours is
+given a schedule that does so. A configuration is
 equal if all tokens, the forward pass that wrote each, and the number of passes agree. Passes of theirs that write
 nothing do not count.
 
@@ -12,7 +14,7 @@ itself, and, for SDAR, which always samples, the most likely token in place of a
 """
 
 import argparse
-import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,13 +40,16 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from anyorder.decoding.engine import decode
 from anyorder.decoding.revision import make_revision
-from anyorder.decoding.schedules import make_schedule
+from anyorder.decoding.schedules import ONE, AdaptiveBlocks, FixedBlocks, Schedule, make_schedule
 from anyorder.models.base import Canvas
+from anyorder.models.hf.block_cache import BlockCache
 from anyorder.models.hf.pretrained import TransformersModel, wrap_transformers
 from anyorder.orders import make_order
+from anyorder.orders.base import State
 
 WORDS, SPECIAL = [f"w{i}" for i in range(60)], ["[PAD]", "[MASK]", "[UNK]", "[END]"]
 PAD, MASK, _, END = range(len(WORDS), len(WORDS) + len(SPECIAL))
@@ -144,7 +149,9 @@ def prompt(length: int, seed: int) -> list[int]:
     return torch.randint(len(WORDS), (length,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-def ours(model: TransformersModel, tokens: list[int], order: str, schedule: str, revision: str = "none") -> Result:
+def ours(
+    model: TransformersModel, tokens: list[int], order: str, schedule: str | Schedule, revision: str = "none"
+) -> Result:
     canvas = Canvas(np.array(tokens))
     [found] = decode(model, [canvas], make_order(order), make_schedule(schedule), make_revision(revision))
     return Result(found.ids.tolist(), found.steps.tolist(), found.forwards)
@@ -311,9 +318,184 @@ def mask_predict(originals: Path, tally: Tally) -> None:
                 )
 
 
+class Cached(Watched):
+    """An original's own network, which may be given a part of the text and keys and values of the rest."""
+
+    def __call__(self, tokens: Tensor, *more: Any, past_key_values: Any = None, **options: Any) -> Any:
+        if past_key_values is None:
+            self.text = tokens  # the sampler writes into it
+        self.seen.append(self.text.clone())
+        output = self.network(tokens, *more, past_key_values=past_key_values, **options)
+        output.logits[..., len(WORDS) :] -= 1e4
+        return output
+
+
+def fast_dllm_caches(originals: Path, tally: Tally) -> None:
+    names = ("generate", "model.modeling_llada", "model.configuration_llada")
+    theirs, modeling, configuration = fast_dllm_modules(originals, "llada", *names)
+    for network, model, given, length in answers("llama"):
+        own = llada_network(network, modeling, configuration)
+        for (kind, sampler), blocks, inner in product(
+            {"prefix": theirs.generate_with_prefix_cache, "dual": theirs.generate_with_dual_cache}.items(),
+            (1, 2, length // 2),
+            ("steps:2", "steps:4", "threshold:0.1", "threshold:0.3", "threshold:0.9"),
+        ):
+            name, _, value = inner.partition(":")
+            watched, size = Cached(own), length // blocks
+            if name == "steps" and int(value) > size:
+                continue  # they would fill nothing in some passes, and one token in the others
+            final, _ = sampler(
+                watched, torch.tensor([given]), steps=int(value) * blocks if name == "steps" else blocks,
+                gen_length=length, block_length=size, mask_id=MASK,
+                threshold=float(value) if name == "threshold" else None,
+            )  # fmt: skip
+            schedule = f"blocks:{size}+{inner}"
+            tally.add(
+                f"{kind}, {length} masks, {schedule}", watched.result(final),
+                ours(cached(model, kind, size), given + [MASK] * length, "max-prob", schedule),
+            )  # fmt: skip
+
+
+def cached(model: TransformersModel, kind: Any, block_size: int) -> TransformersModel:
+    return model.caching(BlockCache(kind, block_size))
+
+
+def fast_dllm_modules(originals: Path, family: str, *names: str) -> list[Any]:
+    """Modules of Fast-dLLM for LLaDA or Dream. `einops` is imported for a layer that is not used."""
+    if "einops" not in sys.modules and importlib.util.find_spec("einops") is None:
+        sys.modules["einops"] = ModuleType("einops")
+        sys.modules["einops"].rearrange = None  # type: ignore[attr-defined]
+    for name in [name for name in sys.modules if name.split(".")[0] in ("generate", "model")]:
+        del sys.modules[name]  # both families have a package of this name
+    with patch.object(sys, "path", [str(originals / "Fast-dLLM" / family), *sys.path]):
+        return [importlib.import_module(name) for name in names]
+
+
+def llada_network(network: LlamaForCausalLM, modeling: Any, configuration: Any) -> Any:
+    """LLaDA's own network with a Llama's weights."""
+    config = network.config
+    theirs = modeling.LLaDAModelLM(
+        configuration.LLaDAConfig(
+            d_model=config.hidden_size, n_heads=config.num_attention_heads, n_kv_heads=config.num_key_value_heads,
+            n_layers=config.num_hidden_layers, mlp_hidden_size=config.intermediate_size, vocab_size=config.vocab_size,
+            embedding_size=config.vocab_size, max_sequence_length=config.max_position_embeddings,
+            block_type="llama", layer_norm_type="rms", rms_norm_eps=config.rms_norm_eps, rope=True, rope_theta=10_000.0,
+            alibi=False, include_bias=False, include_qkv_bias=False, bias_for_layer_norm=False, weight_tying=False,
+            activation_type="silu", attention_dropout=0.0, residual_dropout=0.0, embedding_dropout=0.0,
+            flash_attention=False, multi_query_attention=None, init_device="cpu",
+            eos_token_id=END, pad_token_id=PAD, mask_token_id=MASK,
+        )
+    )  # fmt: skip
+    weights = {llada_name(name): value for name, value in network.state_dict().items() if name != "lm_head.bias"}
+    theirs.load_state_dict(weights)
+    return theirs.to(network.device, network.dtype).eval()
+
+
+def llada_name(name: str) -> str:
+    """A weight of Llama as LLaDA calls it."""
+    for native, theirs in {
+        "model.embed_tokens": "model.transformer.wte",
+        "model.norm": "model.transformer.ln_f",
+        "lm_head": "model.transformer.ff_out",
+        "model.layers": "model.transformer.blocks",
+        "self_attn.o_proj": "attn_out",
+        "self_attn.": "",
+        "mlp.gate_proj": "ff_proj",
+        "mlp.down_proj": "ff_out",
+        "mlp.up_proj": "up_proj",
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ff_norm",
+    }.items():
+        name = name.replace(native, theirs)
+    return name
+
+
+class FirstAlone:
+    """Fast-dLLM's sampler for Dream fills the first position of a block in a pass of its own."""
+
+    size: int
+
+    def narrow(self, state: State, scores: Tensor) -> Tensor:
+        scores = super().narrow(state, scores)  # type: ignore[misc]
+        can_fill = scores > -torch.inf
+        is_new = can_fill.sum(1, keepdim=True) == self.size
+        return scores.masked_fill(is_new & ~(can_fill.cumsum(1) == 1), -torch.inf)
+
+
+class FirstThenThreshold(FirstAlone, AdaptiveBlocks):
+    pass
+
+
+class FirstThenTimesteps(FirstAlone, FixedBlocks):
+    """After that, the share of each step but the first is taken of what is left."""
+
+    def __init__(self, size: int, steps: int):
+        super().__init__(size, ONE)
+        self.times = torch.linspace(1, 1e-3, steps + 1)
+
+    def counts_by_step(self, total: int) -> list[int]:
+        counts, left = [1], self.size - 1
+        for step in range(1, len(self.times) - 1):
+            is_last = step == len(self.times) - 2
+            now = left if is_last else int(torch.tensor(left) * (1 - self.times[step + 1] / self.times[step]))
+            counts += [now] * (now > 0)
+            left -= now
+        return counts * (total // self.size)
+
+
+def fast_dllm_dream(originals: Path, tally: Tally) -> None:
+    names = ("model.generation_utils_block", "model.modeling_dream", "model.configuration_dream")
+    sampling, modeling, configuration = fast_dllm_modules(originals, "dream", *names)
+    theirs = sampling.DreamGenerationMixin
+    with plain_rope():
+        for network, model, given, length in answers("dream"):
+            config = configuration.DreamConfig(**SIZE, num_key_value_heads=2, mask_token_id=MASK)
+            config._attn_implementation = "sdpa"
+            own = modeling.DreamModel(config).eval()
+            own.load_state_dict(network.state_dict(), strict=False)  # the bias is in `Cached`
+            for kind, blocks, (order, value) in product(
+                ("prefix", "dual"),
+                (1, 2),
+                [("max-prob", 0.1), ("max-prob", 0.3), ("max-prob", 0.9), ("entropy", 3), ("entropy", 6)],
+            ):
+                watched, size = Cached(own), length // blocks
+                by_threshold = order == "max-prob"
+                settings = SimpleNamespace(
+                    output_history=False, return_dict_in_generate=False, max_length=len(given) + length,
+                    mask_token_id=MASK, steps=blocks if by_threshold else value * blocks, eps=1e-3, temperature=0.0,
+                    top_p=None, top_k=None, alg="confidence_threshold" if by_threshold else "entropy", alg_temp=0.0,
+                )  # fmt: skip
+                with torch.no_grad():
+                    final = theirs._sample(
+                        watched, torch.tensor([given]), None, settings, threshold=value, block_length=size,
+                        dual_cache=kind == "dual",
+                    )  # fmt: skip
+                schedule: Schedule = FirstThenTimesteps(size, int(value))
+                if by_threshold:
+                    schedule = FirstThenThreshold(size, make_schedule(f"threshold:{value}"))
+                tally.add(
+                    f"{kind}, {length} masks, blocks of {size}, {order} {value}", watched.result(final),
+                    ours(cached(model, kind, size), given + [MASK] * length, order, schedule),
+                )  # fmt: skip
+
+
+@contextmanager
+def plain_rope() -> Iterator[None]:
+    """The rotary positions that Transformers 4 called `default`."""
+
+    def default(config: Any, device: Any = None, seq_len: Any = None) -> tuple[Tensor, float]:
+        size = config.hidden_size // config.num_attention_heads
+        return 10_000.0 ** -(torch.arange(0, size, 2, device=device).float() / size), 1.0
+
+    with patch.dict(ROPE_INIT_FUNCTIONS, {"default": default}):
+        yield
+
+
 ORIGINALS: Mapping[str, Callable[[Path, Tally], None]] = {
     "LLaDA": llada,
     "Fast-dLLM": fast_dllm,
+    "Fast-dLLM caches": fast_dllm_caches,
+    "Fast-dLLM Dream": fast_dllm_dream,
     "dllm": dllm,
     "Dream": dream,
     "SDAR": sdar,
@@ -350,7 +532,7 @@ def main() -> None:
     for name in arguments.only.split(","):
         tally = Tally()
         ORIGINALS[name](arguments.originals, tally)
-        print(f"{name:13} {tally.equal:4} of {tally.equal + len(tally.different)} configurations are equal", flush=True)
+        print(f"{name:16} {tally.equal:4} of {tally.equal + len(tally.different)} configurations are equal", flush=True)
         for line in tally.different:
             print(f"    {line}")
 

@@ -37,6 +37,14 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
     return torch.device(device)
 
 
+def describe_device(device: torch.device) -> str:
+    """The device in words: the CPU with its number of threads, or the name of the GPU."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"the CPU ({threads} thread{'s' if threads > 1 else ''})"
+
+
 def inference_dtype(device: torch.device) -> torch.dtype:
     """bfloat16 on CUDA, float32 on the CPU."""
     return torch.bfloat16 if device.type == "cuda" else torch.float32

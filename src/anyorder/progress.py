@@ -45,6 +45,12 @@ def is_main_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def say(line: str) -> None:
+    """Print one line on standard error, in the main process."""
+    if is_main_process():
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 class Bar:
     """One progress bar."""
 

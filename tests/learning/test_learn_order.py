@@ -159,9 +159,9 @@ def test_bad_input(
 ) -> None:
     arguments = command(store, model_folder, tmp_path / "run", "--run.steps", 2, *more)
     assert main([str(part) for part in arguments]) == 2
-    error = capsys.readouterr().err
+    *before, error = capsys.readouterr().err.splitlines()
     assert message in error
-    assert error.count("\n") == 1
+    assert [line for line in before if not line.startswith("learning an order for")] == []
     assert not (tmp_path / "run").exists()
 
 

@@ -21,7 +21,7 @@ from anyorder.decoding.state import Hypothesis
 from anyorder.errors import InputError
 from anyorder.models.base import Canvas
 from anyorder.models.hf.block_cache import BlockCache
-from anyorder.models.hf.families import Family
+from anyorder.models.hf.families import FAMILIES, Family
 from anyorder.models.hf.pretrained import TransformersModel
 from anyorder.models.native.attention import QueryPositions, Segments
 from anyorder.orders import make_order
@@ -242,10 +242,11 @@ def test_models_that_have_no_use_for_a_cache(vocabulary: Vocabulary) -> None:
     cache = {"cache": "dual", "schedule": "blocks:4"}
     blocks = replace(SMALL[0].family, block_size=4)
     block_causal = TransformersModel(SMALL[0].network, SMALL[0].tokenizer, blocks, MASK, name="sdar")
-    bert = Family("BertForMaskedLM", ("cls",))
-    encoder = TransformersModel(network("BertForMaskedLM"), tokenizer(), bert, MASK, name="bert")
+    encoder = TransformersModel(network("BertForMaskedLM"), tokenizer(), FAMILIES["bert"], MASK, name="bert")
     with pytest.raises(InputError, match="dual: sdar is block-causal and has an exact cache already"):
         anyorder.Decoder(block_causal).generate("w1", 8, **cache)
+    with pytest.raises(InputError, match="dual: counts blocks from the first mask, which blocks:4@text does not"):
+        anyorder.Decoder(SMALL[0]).generate("w1", 8, schedule="blocks:4@text", cache="dual")
     with pytest.raises(InputError, match="dual: is for language models with full attention; bert is an encoder"):
         anyorder.Decoder(encoder).fill("w1 [MASK]", **cache)
     with pytest.raises(InputError, match="dual: is for language models of Transformers, not a TranslationModel"):

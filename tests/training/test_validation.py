@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -86,20 +87,29 @@ def test_the_dev_split_is_used_where_there_is_no_other(store: Store) -> None:
         translation_order_objective(store, model, ["de-en"], PolicyConfig(), RLConfig(validation_split="devv"), seed=1)
 
 
-def test_the_time_of_a_validation_follows_from_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decoding takes as many passes as positions, so twice the length takes four times as long."""
+@pytest.mark.parametrize(("second", "error"), [(0.001, 1e-6), (0.005, 1e-6), (10.0, 0.25)])
+def test_the_time_of_a_validation_follows_from_a_sample(
+    second: float, error: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decoding takes as many passes as positions, so twice the length takes four times as long.
+
+    One step is enough where a pass is slow: it takes as many seconds as there are positions.
+    """
     sizes, now, decoded = np.array([4] * 8 + [8] * 8), [0.0], []
 
-    def decode(self: Validation, order: Any, model: Any, indices: Sequence[int]) -> list[Any]:
-        decoded.extend(indices)
-        now[0] += 0.01 * float((sizes[list(indices)] ** 2).sum())
-        return []
+    def decode(self: Validation, order: Any, model: Any, indices: Sequence[int], schedule: int = 1) -> list[Any]:
+        own = sizes[list(indices)]
+        if schedule == 1:
+            decoded.extend(indices)
+        now[0] += second * float((own if schedule > 1 else own**2).sum())
+        return [SimpleNamespace(steps=[1] * size) for size in own]
 
     monkeypatch.setattr(Validation, "decode", decode)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     validation = Validation(TestSet(None, range(16), sizes, lambda indices: []))  # type: ignore[arg-type]
-    assert validation.estimate_seconds(None, None) == pytest.approx(0.01 * float((sizes**2).sum()))  # type: ignore[arg-type]
-    assert decoded == list(range(0, 16, 2))
+    estimate = validation.estimate_seconds(None, None)  # type: ignore[arg-type]
+    assert estimate == pytest.approx(second * float((sizes**2).sum()), rel=error)
+    assert decoded == ([] if second > 1 else list(range(0, 16, 2)))
 
 
 def test_puzzles_are_validated_on_others_than_are_learned_from() -> None:

@@ -1,11 +1,13 @@
 """The verbs that train: `anyorder pretrain`, `train`, `train-task` and `learn-order`."""
 
+import shlex
 from pathlib import Path
 
 from anyorder.decoding.trajectory import INFILL
 from anyorder.errors import InputError
 from anyorder.learning import learn_order as learning
 from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
+from anyorder.models.native.storage import local_folder
 from anyorder.models.native.transformer import TransformerConfig
 from anyorder.orders.policy import PolicyConfig
 from anyorder.progress import is_main_process
@@ -158,6 +160,26 @@ def learn_order(
         init=init,
     )
     _report(result)
+    if result.verdict and is_main_process():
+        print(f"result: {result.verdict}")
+        if result.steps and result.order.exists():
+            print(f"to evaluate it: {_evaluation(model, direction, task, text, result.order)}")
+
+
+def _evaluation(model: str, direction: str | None, task: str | None, text: Path | None, order: Path) -> str:
+    """The command that scores a learned order on what was not used to learn it."""
+    command, folder = ["anyorder", "evaluate", "--model", model], local_folder(model.removeprefix("hf:"))
+    if text is not None:
+        command += ["--text", "OTHER-LINES.txt"]
+    elif task is None and direction is not None:
+        one = direction.split(",")[0].strip()
+        source, target = one.split("-") if "-" in one else ("SOURCE", "TARGET")
+        command += ["--direction", one]
+        if not (folder / f"sample.{source}").exists():
+            command += ["--source", f"test.{source}", "--reference", f"test.{target}"]
+    elif not (folder / "sample.puzzles.txt").exists():
+        command += ["--source", "PUZZLES.txt"]
+    return shlex.join([*command, "--orders", f"margin,learned:{order}"])
 
 
 def _report(result: training.TrainResult | learning.LearnOrderResult) -> None:

@@ -200,10 +200,6 @@ def make_cache(name: str, schedule: Schedule, revision: Revision, beam: Beam) ->
         raise InputError(f"{name}: does not go together with a beam", "cache")
     if not isinstance(schedule, Blocks):
         raise InputError(f"{name}: needs a schedule in blocks, such as blocks:32+{schedule.name}", "cache")
-    if isinstance(schedule, TextBlocks):
-        raise InputError(
-            f"{name}: its blocks are counted from the first mask, those of {schedule.name} are not", "cache"
-        )
     if isinstance(schedule.inner, AdaptiveSchedule) and not schedule.inner.is_local:
         raise InputError(
             f"{name}: {schedule.inner.name} compares predictions between passes; the cache keeps them", "cache"
@@ -239,7 +235,11 @@ class BoundDecoding:
         if not isinstance(model, TransformersModel):
             kind = type(model).__name__
             raise InputError(f"{self.cache.name}: is for language models of Transformers, not a {kind}", "cache")
-        return model.caching(self.cache)
+        model = model.caching(self.cache)
+        if isinstance(self.schedule, TextBlocks):
+            name = self.schedule.name
+            raise InputError(f"{self.cache.name}: counts blocks from the first mask, which {name} does not", "cache")
+        return model
 
     @property
     def signature(self) -> Signature:

@@ -10,6 +10,11 @@ from anyorder.errors import InputError, check_number
 from anyorder.learning.rewards import check_reward
 from anyorder.training.config import TrainConfig, choose_by_device
 
+FEWEST = 4
+"""Where time is short, a batch has at least so many sentences, of each so many rollouts, and a validation twice as
+many sentences."""
+STEP_SHARE, VALIDATION_SHARE = 1 / 20, 1 / 10
+"""Steps and validations on the CPU should take no more of a run's time than this."""
 LEARN_ORDER_RUN = TrainConfig(
     learning_rate=1e-3, warmup=20, weight_decay=0.0, ema=0.98, log_every=10, validate_every=100, save_every=100
 )
@@ -35,10 +40,11 @@ class RLConfig:
     """Reward every step by how much it changes the reward, not only the finished sentence; auto does so for
     edit-distance and accuracy."""
     sentences: int | None = None
-    """Sentences per batch; by default 256 on CUDA and 8 on the CPU (512 and 32 puzzles or texts)."""
+    """Sentences per batch; by default 256 on CUDA and 8 on the CPU (512 and 32 puzzles or texts), on the CPU fewer if a
+    step would otherwise take too large a share of the minutes."""
     rollouts: int = 0
-    """Orders sampled per sentence; 0 means 8 for rloo and 1 for the others (the paper). With several, each is also
-    compared with the others."""
+    """Orders sampled per sentence; 0 means 8 for rloo (4 where time is short, as for sentences) and 1 for the others
+    (the paper). With several, each is also compared with the others."""
     gamma: float = 0.999
     """Discount factor."""
     entropy_coef: float = 0.001
@@ -64,15 +70,18 @@ class RLConfig:
     weights: dict[str, float] = field(default_factory=dict)
     """How often each pair of a corpus is used per epoch, by name (CORPUS, or STORE/CORPUS such as ro-en/news); by
     default 1."""
-    min_length: int = 5
-    """Learn only from pairs with at least this many subwords per side."""
-    max_length: int = 30
-    """Learn only from pairs with at most this many subwords per side."""
+    min_length: int | None = None
+    """Learn only from pairs with at least this many subwords per side, by default 5; from texts with at least this many
+    tokens, by default 2."""
+    max_length: int | None = None
+    """Learn only from pairs with at most this many subwords per side, by default 30; from texts with at most this many
+    tokens, by default as many as the model has room for."""
     length: str = "gold"
     """Target lengths to learn with. gold: those of the references. table:N: one of the N most frequent for the length
     of the source, drawn at random each time that a pair is used."""
     validation_sentences: int | None = None
-    """Validation sentences per direction; by default 3,000 on CUDA, 50 on the CPU (puzzles, texts: 1,000 and 200)."""
+    """Validation sentences per direction; by default 3,000 on CUDA, 50 on the CPU (puzzles, texts: 1,000 and 200), on
+    the CPU fewer where time is short, as for sentences."""
     validation_length: int = 30
     """Validate only on pairs with at most this many subwords per side; 0 for no limit."""
     validation_split: str = "auto"
@@ -92,7 +101,7 @@ class RLConfig:
         check_number("gamma", self.gamma, above=0, at_most=1, config=RLConfig)
         check_number("clip_range", self.clip_range, above=0, below=1, config=RLConfig)
         check_number("min_length", self.min_length, at_least=2, config=RLConfig)  # one position leaves no choice
-        check_number("max_length", self.max_length, at_least=self.min_length, config=RLConfig)
+        check_number("max_length", self.max_length, at_least=self.min_length or 2, config=RLConfig)
         if self.length.partition(":")[0] not in ("gold", "table"):
             raise InputError(f"{self.length}: expected gold or table:N", "length", RLConfig)
         make_length(self.length)
@@ -132,3 +141,45 @@ class RLConfig:
         batch = choose_by_device(self.sentences, device, *sentences)
         validated = choose_by_device(self.validation_sentences, device, *validation)
         return replace(self, sentences=max(self.num_minibatches, batch), validation_sentences=validated)
+
+    def with_lengths(self, shortest: int, longest: int) -> "RLConfig":
+        """The same config with limits of the length where none were set."""
+        return replace(
+            self,
+            min_length=shortest if self.min_length is None else self.min_length,
+            max_length=longest if self.max_length is None else self.max_length,
+        )
+
+    def for_time(self, chosen: "RLConfig", seconds: float, run_seconds: float) -> "RLConfig":
+        """The same config with smaller sizes, where none were chosen, if steps or validations would take too long.
+
+        chosen: the user's config. seconds: to fill one sentence. run_seconds: those of the whole run.
+        """
+        assert self.sentences is not None
+        assert self.validation_sentences is not None
+        sentences, rollouts, validated = self.sentences, self.rollouts_per_sentence, self.validation_sentences
+        while (
+            chosen.sentences is None
+            and sentences // 2 >= max(FEWEST, self.num_minibatches)
+            and (sentences * rollouts * seconds > STEP_SHARE * run_seconds)
+        ):
+            sentences //= 2
+        while (
+            not chosen.rollouts
+            and rollouts // 2 >= FEWEST
+            and (sentences * rollouts * seconds > STEP_SHARE * run_seconds)
+        ):
+            rollouts //= 2
+        while (
+            chosen.validation_sentences is None
+            and validated // 2 >= 2 * FEWEST
+            and (validated * seconds > VALIDATION_SHARE * run_seconds)
+        ):
+            validated //= 2
+        shrunk = rollouts < self.rollouts_per_sentence
+        return replace(
+            self,
+            sentences=sentences,
+            rollouts=rollouts if shrunk else self.rollouts,
+            validation_sentences=validated,
+        )

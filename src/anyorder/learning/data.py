@@ -3,11 +3,14 @@
 Everything about languages, directions and vocabularies is here, and nothing about policies or losses.
 """
 
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
 from torch import nn
 
 from anyorder.data.packing import pack
@@ -15,7 +18,8 @@ from anyorder.data.random_streams import random_for
 from anyorder.data.store import Data, ParallelText, Split, Store, Stores, join, open_stores
 from anyorder.decoder import Decoder
 from anyorder.decoding.config import make_length, table_lengths
-from anyorder.decoding.state import DecodeBatch
+from anyorder.decoding.engine import forward_step
+from anyorder.decoding.state import DecodeBatch, DecodeState
 from anyorder.decoding.trajectory import INFILL
 from anyorder.errors import InputError, unknown
 from anyorder.evaluation.test_set import masked_test_set
@@ -34,12 +38,15 @@ from anyorder.learning.rollout import OrderBatch
 from anyorder.models.base import Canvas, SavedModel
 from anyorder.models.hf.pretrained import TransformersModel
 from anyorder.models.native.translation_model import LengthTable, TranslationModel
+from anyorder.orders import make_order
 from anyorder.tasks import PuzzleTask
 from anyorder.tasks.masked import mask_lines
 from anyorder.tasks.puzzles import EMPTY, CellTokens
 from anyorder.training.objective import weights_by_corpus
 from anyorder.training.validation import Validation, check_split, puzzle_validation, stored_validations
 
+MEASURED = 8
+"""Number of canvases to measure the time of a forward pass with."""
 GENERATED = 4096
 """Maximum number of puzzles to generate; the rest are symmetric variants of them."""
 
@@ -63,6 +70,10 @@ class LearningData(ABC):
     """The name of the validation's score, such as `bleu`."""
     validations: Mapping[str, Validation]
     """By task, if it has data to validate on."""
+    validated: str = "{} others"
+    """Which those are, in words; {} stands for their number."""
+    note: str = ""
+    """What the user should know about which canvases were chosen."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -87,6 +98,21 @@ class LearningData(ABC):
         """Multiply-adds of a forward pass, from the numbers of tokens, those in the last layer, and those predicted."""
         return 0.0
 
+    @torch.inference_mode()
+    def seconds_to_fill(self) -> float:
+        """About how long it takes to fill one canvas, one position per step, from one forward pass of a few."""
+        numbers = np.unique(np.linspace(0, len(self) - 1, MEASURED).astype(np.int64))
+        batch = self.batch(numbers, np.zeros(len(numbers), np.int64), 1, np.random.default_rng(0)).sentences
+        seconds = math.inf
+        for _ in range(2):
+            start = time.monotonic()
+            state = DecodeState(self.model, batch, self.model.context(batch.canvases))
+            forward_step(state, make_order("margin"))
+            seconds = min(seconds, time.monotonic() - start)
+            if seconds > 1:  # otherwise the first one is longer than others
+                break
+        return seconds / len(numbers) * float(state.total.mean())
+
 
 class TranslationData(LearningData):
     """Pairs of one or several stores, prepared with the model's tokenizer. Only stores with a direction are opened.
@@ -103,6 +129,8 @@ class TranslationData(LearningData):
         if model.vocabulary.fingerprint != stores.vocabulary.fingerprint:
             where = ", ".join(str(store.path) for store in stores)
             raise InputError(f"wrong vocabulary: {where} was not prepared with this model's tokenizer.json")
+        rl = rl.with_lengths(5, 30)
+        assert rl.max_length is not None
         if rl.max_length > model.max_length:
             room = model.max_length
             raise InputError(f"{rl.max_length}: the model has room for {room} subwords", "max_length", RLConfig)
@@ -118,6 +146,7 @@ class TranslationData(LearningData):
         )
         self.rl = replace(rl.with_reward("bleu"), validation_split=held_out)
         """The config with `auto` resolved for the reward and the validation split."""
+        self.validated = f"{{}} of the split {held_out}"
         self._text = text = _training_text(stores, rl.split)
         store_of = np.array([stores.directions[direction] for direction in self.tasks])
         sides, pairs, candidates = [], [], []
@@ -144,7 +173,7 @@ class TranslationData(LearningData):
 
     def _eligible_rows(self, source: np.ndarray, target: np.ndarray, store: Store, split: Split) -> np.ndarray:
         """The pairs within the length limits."""
-        low, high = self.rl.min_length, self.rl.max_length
+        low, high = self.rl.min_length or 0, self.rl.max_length or 0
         rows = np.flatnonzero((np.minimum(source, target) >= low) & (np.maximum(source, target) <= high))
         if not len(rows):
             window = f"{low} to {high} subwords on both sides"
@@ -291,24 +320,27 @@ def text_data(
     lines: Sequence[str],
     model: TransformersModel,
     mask_share: float,
-    lengths: tuple[int, int],
+    lengths: tuple[int, int | None],
     validation: int,
     seed: int,
 ) -> MaskedData:
     """Lines of text with some tokens masked at random; the validation score is the share of these filled correctly.
 
-    lines: plain texts. mask_share: see `mask_lines`. lengths: minimum and maximum number of tokens; other lines are
-    left out. validation: number of lines to validate on, at most a fifth; they follow those to learn from.
+    lines: plain texts. mask_share: see `mask_lines`. lengths: minimum and maximum number of tokens, None for the
+    model's own; other lines are left out. validation: number of lines to validate on, at most a fifth; they follow
+    those to learn from.
     """
-    shortest, longest = lengths[0], min(lengths[1], model.max_length)
+    shortest, longest = lengths[0], min(lengths[1] or model.max_length, model.max_length)
     if not lines:
         raise InputError("is empty", "text")
     masked = mask_lines(model, lines, mask_share, seed)
     chosen = [line for line in masked if line.example.can_fill and shortest <= len(line.ids) <= longest]
     if not chosen:
         counts = [len(line.ids) for line in masked]
-        field, limit = ("min_length", lengths[0]) if max(counts) < shortest else ("max_length", lengths[1])
         found = f"no line of the text has {shortest} to {longest} tokens; they have {min(counts)} to {max(counts)}"
+        if lengths[1] is None and max(counts) >= shortest:
+            raise InputError(f"{found}, and the model has room for {model.max_length}", "text")
+        field, limit = ("min_length", lengths[0]) if max(counts) < shortest else ("max_length", longest)
         raise InputError(f"{limit}: {found}", field, RLConfig)
     count = len(chosen) - min(validation, len(chosen) // 5)
     learning, test_set = chosen[:count], masked_test_set(Decoder(model, INFILL), chosen[count:], mask_share)
@@ -318,4 +350,10 @@ def text_data(
     def spell(ids: np.ndarray) -> str:
         return model.to_text(ids[ids != HOLE], INFILL)
 
-    return MaskedData(model, INFILL, "lines", targets, masks, held_out, spell, {"mask_share": mask_share})
+    data = MaskedData(model, INFILL, "lines", targets, masks, held_out, spell, {"mask_share": mask_share})
+    data.validated = "the {} after these"
+    if left_out := len(lines) - len(chosen):
+        data.note = (
+            f"{left_out:,} of {len(lines):,} lines are left out: they do not have {shortest} to {longest} tokens"
+        )
+    return data

@@ -4,6 +4,7 @@ The algorithm is in `algorithm.py`; canvases, rewards and validation come from `
 """
 
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,20 +14,22 @@ import numpy as np
 import torch
 from torch import nn
 
+from anyorder import progress
 from anyorder.analysis.order_metrics import edge_share
 from anyorder.data.corpus import read_lines
 from anyorder.data.random_streams import random_for
 from anyorder.data.store import Data, Stores, open_stores
 from anyorder.decoder import Decoder
-from anyorder.decoding.trajectory import INFILL
-from anyorder.device import inference_dtype
+from anyorder.decoding.trajectory import INFILL, Trajectory
+from anyorder.device import describe_device, inference_dtype, process_count
 from anyorder.errors import InputError, check_number
 from anyorder.files import atomic_folder, check_plain_name, check_writable
 from anyorder.learning.algorithm import ActorCritic, OrderLoss, sample_rollouts
-from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
+from anyorder.learning.config import LEARN_ORDER_RUN, STEP_SHARE, RLConfig
 from anyorder.learning.data import LearningData, TranslationData, puzzle_data, text_data
 from anyorder.learning.rewards import TextReward, register_reward
 from anyorder.learning.rollout import OrderBatch, SamplingOrder
+from anyorder.learning.verdict import LEARNED, verdict
 from anyorder.models.base import SavedModel
 from anyorder.models.hf.pretrained import TransformersModel, load_transformers
 from anyorder.models.native.translation_model import TranslationModel
@@ -36,10 +39,11 @@ from anyorder.orders.learned import FOLDER as LEARNED_FOLDER
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork, prediction_stats
 from anyorder.progress import is_main_process
 from anyorder.tasks import PuzzleTask, Task, Translation, make_task
-from anyorder.tasks.masked import MASK_SHARE
+from anyorder.tasks.masked import FEWEST, MASK_SHARE
 from anyorder.training.config import TrainConfig, split_directions
 from anyorder.training.loop import begin_run, run_training
 from anyorder.training.objective import Objective, shuffled
+from anyorder.training.run_folder import saved_settings
 
 FOLDER = "order"
 """The subfolder of the run folder for the learned order."""
@@ -52,6 +56,7 @@ SHORT_SENTENCES, SHORT_VALIDATION = (512, 32), (1000, 200)
 Kind = Literal["translation", "texts with masks", "puzzles"]
 _NEEDED: dict[Kind, str] = {"translation": "data", "texts with masks": "text"}
 """What a kind of task cannot be learned without."""
+_SIZES = ("sentences", "rollouts", "validation_sentences")
 _OF_STORES = ("split", "weights", "length", "validation_length")
 _REFUSED: dict[Kind, tuple[str, ...]] = {
     "translation": ("text", "mask_share"),
@@ -73,6 +78,8 @@ class LearnOrderResult:
     """Number of training steps."""
     finished: bool
     """False if a signal stopped the run. It can be resumed, and there may be no order yet."""
+    verdict: str = ""
+    """Whether the order is better than the heuristic orders of the validation, in words."""
 
 
 def learn_order(
@@ -112,7 +119,7 @@ def learn_order(
         resume: Continue the run in `out` from its last checkpoint, if there is one.
         init: A learned order to start from, such as `learned:de-en/confidence`; the policy then has its kind and size.
     """
-    out = Path(out)
+    out, began = Path(out), time.monotonic()
     kind, tasks = _read_task(task)
     check_number("mask_share", mask_share, above=0, at_most=1)
     _check_options(kind, rl, data=data, text=text, mask_share=mask_share)
@@ -122,6 +129,15 @@ def learn_order(
         register_reward(reward)(function)
     if reward is not None:
         rl = replace(rl, reward=reward)
+    lines = list(read_lines(Path(text), "replace")) if isinstance(text, str | Path) else text or []
+    called = model if isinstance(model, str | Path) else getattr(model, "name", "") or type(model).__name__
+    what = f"{len(lines):,} lines of text" if kind == "texts with masks" else ", ".join(one.name for one in tasks)
+    limit = f"{run.steps:,} steps" if run.steps is not None else f"{run.minutes:g} minutes"
+    progress.say(f"learning an order for {called} on {what}, on {describe_device(device)}, for {limit}")
+    # A run that is resumed keeps the sizes that were chosen for it.
+    kept = saved_settings(out, "rl") if resume else {}
+    sizes = {name: kept[name] for name in _SIZES if not getattr(rl, name) and isinstance(kept.get(name), int)}
+    chosen, rl = rl, replace(rl, **sizes)
     frozen = _load(model, kind)
     destination = _named_folder(frozen, name)
     learning: LearningData
@@ -130,25 +146,58 @@ def learn_order(
         learning = TranslationData(stores, frozen, _directions(tasks, stores, frozen), rl.with_sizes(device))
         rl = learning.rl
     else:
-        rl = rl.with_reward("accuracy").with_sizes(device, SHORT_SENTENCES, SHORT_VALIDATION)
-        held_out = 0 if rl.validation_split == "none" else rl.validation_sentences or 0
+        short = SHORT_SENTENCES, SHORT_VALIDATION
+        rl = rl.with_reward("accuracy").with_sizes(device, *short)
+        # As many as at first, also if a run that is resumed validates on fewer of them.
+        held_out = 0 if rl.validation_split == "none" else chosen.with_sizes(device, *short).validation_sentences or 0
         if kind == "puzzles":
             [puzzle] = tasks
             assert isinstance(puzzle, PuzzleTask)
             learning = puzzle_data(puzzle, frozen, PUZZLES, held_out, run.seed)
         else:
-            lines = list(read_lines(Path(text), "replace")) if isinstance(text, str | Path) else text or []
-            share, lengths = mask_share or MASK_SHARE, (rl.min_length, rl.max_length)
+            share, lengths = mask_share or MASK_SHARE, (rl.min_length or FEWEST, rl.max_length)
             learning = text_data(lines, frozen, share, lengths, held_out, run.seed)
+            rl = rl.with_lengths(FEWEST, frozen.max_length)
+    if device.type != "cuda" and run.minutes is not None and not sizes and process_count() == 1:
+        rl = _fit(rl, chosen, learning, run.minutes * 60)
+    for validation in learning.validations.values():
+        validation.keep_first(rl.validation_sentences or len(validation))
     compiles = device.type == "cuda" and run.compile != "no"
     objective = OrderObjective(learning, policy, rl, run.seed, compiles, init)
-    result = run_training(objective, run, out, resume)
+    _describe(learning, rl)
+    result = run_training(objective, run, out, resume, began)
     order = out / FOLDER
     if destination and is_main_process() and order.exists():  # a run that was stopped early may have none
         with atomic_folder(destination) as partial:
             for file in (CONFIG, WEIGHTS):
                 shutil.copyfile(order / file, partial / file)
-    return LearnOrderResult(order, result.scores, result.steps, result.finished)
+    found = "" if not is_main_process() else objective.verdict(out, result.steps)
+    return LearnOrderResult(order, result.scores, result.steps, result.finished, found)
+
+
+def _fit(rl: RLConfig, chosen: RLConfig, data: LearningData, run_seconds: float) -> RLConfig:
+    """Smaller sizes, where none were chosen, if a step or a validation would take too much of a run's time."""
+    seconds = data.seconds_to_fill()
+    fitted = rl.for_time(chosen, seconds, run_seconds)
+    assert fitted.sentences is not None
+    step = min(fitted.sentences, len(data)) * fitted.rollouts_per_sentence * seconds
+    if step > STEP_SHARE * run_seconds:
+        count = f"only about {max(1, round(run_seconds / step))} fit into the time, and hundreds are usual"
+        progress.say(f"a step takes about {step:.0f} s: {count}")
+    return fitted
+
+
+def _describe(data: LearningData, rl: RLConfig) -> None:
+    """Say what is learned from and validated on."""
+    sizes = [f"{len(validation):,}" for validation in data.validations.values()]
+    if len(sizes) > 1:
+        sizes = [f"{size} for {name}" for size, name in zip(sizes, data.validations, strict=True)]
+    validates = f"validates on {data.validated.format(', '.join(sizes))}" if sizes else "has nothing to validate on"
+    orders = "1 order" if rl.rollouts_per_sentence == 1 else f"{rl.rollouts_per_sentence} orders"
+    size = f"{min(rl.sentences or 0, len(data))} of them with {orders} each per step"
+    progress.say(f"learns from {len(data):,} {data.unit}, {size}; {validates}")
+    if data.note:
+        progress.say(data.note)
 
 
 def _read_task(task: str | Sequence[str] | Task) -> tuple[Kind, list[Task]]:
@@ -258,6 +307,10 @@ class OrderObjective(Objective[OrderBatch]):
         heuristics = rl.validation_orders.strip()
         self._heuristics = [make_order(name) for name in split_orders(heuristics)] if heuristics else []
         self.comparisons = len(self._heuristics)
+        self._counts: dict[str, dict[str, np.ndarray]] = {task: {} for task in self.validations}
+        """Per task and order, what its score is computed from: of the heuristics, and of the last validation."""
+        self._saved_counts: dict[str, dict[str, np.ndarray]] = {}
+        """The same for the order that was saved."""
         smallest_epoch = len(data) if data.weights is None else int(np.floor(data.weights).sum())
         if smallest_epoch < rl.num_minibatches > 1:
             found = f"{rl.num_minibatches}: an epoch may have no more than {smallest_epoch} {data.unit}"
@@ -296,7 +349,8 @@ class OrderObjective(Objective[OrderBatch]):
         """Roll out the sentences of a batch and compute the advantages."""
         rl, networks = self.rl, self.learner
         order = LearnedOrder(networks.policy, stats_function=self._stats_function)
-        sampler = SamplingOrder(order, rl.has_value, self._reference, networks.policy.config.init_scale)
+        scale = networks.policy.config.init_scale
+        sampler = SamplingOrder(order, rl.has_value, self._reference, scale, self._say_step)
         self._move(device)
         rollouts = sample_rollouts(self._data.model, batch, sampler, networks, self.reward, rl)
         parts = rollouts.minibatches(rl.num_minibatches, rl.rollouts_per_sentence)
@@ -323,13 +377,32 @@ class OrderObjective(Objective[OrderBatch]):
         scores: dict[str, float] = {}
         learned, model = self.validation_order(average)
         for task, validation in self.validations.items():
-            trajectories = validation.decode(learned, model)
+            trajectories = self._decode(task, LEARNED, learned, model)
             scores[f"{self._data.metric} {task}"] = validation.score(trajectories)
             scores[f"edge share {task}"] = edge_share([np.array(one.steps) for one in trajectories])
-            if not quick:
-                for order in self._heuristics:
-                    scores[f"{order.name} {task}"] = validation.evaluate(order, model)
+            for order in () if quick else self._heuristics:
+                scores[f"{order.name} {task}"] = validation.score(self._decode(task, order.name, order, model))
         return scores
+
+    def _decode(self, task: str, name: str, order: Order, model: SavedModel) -> list[Trajectory]:
+        validation, done = self.validations[task], 0
+
+        def say(count: int) -> None:
+            nonlocal done
+            done += count
+            self.on_progress(f"validating {name}: {done} of {len(validation)} {self._data.unit}")
+
+        trajectories = validation.decode(order, model, on_progress=say)
+        self._counts[task][name] = validation.counts(trajectories)
+        return trajectories
+
+    def _say_step(self, step: int, most: int) -> None:
+        self.on_progress(f"rollouts: {step} of {most} positions filled")
+
+    def verdict(self, out: Path, steps: int) -> str:
+        """Whether the saved order is better than the heuristics it was compared with, in words."""
+        names = [order.name for order in self._heuristics]
+        return verdict(out, steps, self._data.metric, self._data.unit, self.validations, names, self._saved_counts)
 
     def validation_order(self, average: nn.Module) -> tuple[Order, SavedModel]:
         assert isinstance(average, ActorCritic)
@@ -344,6 +417,7 @@ class OrderObjective(Objective[OrderBatch]):
         assert isinstance(average, ActorCritic)
         data = self._data
         tasks = list(dict.fromkeys([*data.model_tasks, *data.tasks]))
+        self._saved_counts = {task: dict(counts) for task, counts in self._counts.items()}
         save_order(average.policy, out / self.folder, data.model, tasks, rl=asdict(self.rl), seed=self.seed)
 
     def fingerprint(self) -> dict[str, object]:

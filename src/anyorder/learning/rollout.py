@@ -4,6 +4,7 @@ The Transformer runs without gradients, so learning costs no more than decoding 
 here knows about algorithms, returns or losses.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,18 +106,27 @@ class SamplingOrder(Order):
     """Samples from a learned order's distribution by adding Gumbel noise to its scores, and records what it saw."""
 
     def __init__(
-        self, order: LearnedOrder, with_opening: bool, reference: Order | None = None, reference_scale: float = 1.0
+        self,
+        order: LearnedOrder,
+        with_opening: bool,
+        reference: Order | None = None,
+        reference_scale: float = 1.0,
+        on_step: Callable[[int, int], None] = lambda step, most: None,
     ):
+        """on_step: called before every step but the first with the steps done and the most that a sentence takes."""
         self.name = f"sampled {order.name}"
         self._order, self._reference, self._reference_scale = order, reference, reference_scale
         self.needs = order.needs if reference is None or reference.needs in ("nothing", order.needs) else "both"
         self.needs_opening = with_opening
         self._records: list[_StepRecord] = []
+        self._on_step = on_step
 
     def scores(self, state: State) -> Tensor:
         assert state.segments is not None
         assert state.segments.lengths is not None
         assert state.where is not None
+        if self._records:
+            self._on_step(len(self._records), int(self._records[0].counts[0]))
         inputs = self._order.inputs(state)
         scores = state.spread(self._order.network(inputs, state.segments))
         counts = state.segments.lengths

@@ -293,7 +293,7 @@ ABLATION_STEPS = 300
 
 _RLOO = RLConfig(
     algorithm="rloo", reward="bleu", sentences=64, rollouts=8, num_minibatches=4, entropy_coef=0.0001,
-    validation_orders="",
+    min_length=5, max_length=30, validation_orders="",
 )  # fmt: skip
 _RUN = replace(LEARN_ORDER_RUN, steps=600)
 _FEATURES = PolicyConfig(kind="features", start="max-prob", init_scale=3)
@@ -310,7 +310,7 @@ _PPO_RL = replace(_RLOO, algorithm="ppo", reward="edit-distance", entropy_coef=0
 # As in recipes/paper: Adam at a constant 1e-4, 4 GPUs with 32 sentences each, about 97,000 updates.
 _PAPER_RL = RLConfig(
     algorithm="a2c", reward="bleu-paper", rollouts=1, sentences=128, gamma=0.999, entropy_coef=0.001,
-    validation_orders="",
+    min_length=5, max_length=30, validation_orders="",
 )  # fmt: skip
 _PAPER_PPO_RL = replace(_PAPER_RL, algorithm="ppo", reward="edit-distance", entropy_coef=0.0)
 _PAPER_RUN = TrainConfig(

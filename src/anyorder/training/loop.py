@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,17 +79,23 @@ def begin_run(run: TrainConfig, out: Path, resume: bool) -> torch.device:
     return device
 
 
-def run_training(objective: Objective[Any], run: TrainConfig, out: Path, resume: bool) -> TrainResult:
-    """Train, and write the result into `out`: the averaged weights with the best validation."""
+def run_training(
+    objective: Objective[Any], run: TrainConfig, out: Path, resume: bool, began: float | None = None
+) -> TrainResult:
+    """Train, and write the result into `out`: the averaged weights with the best validation.
+
+    began: when the run's time began, by `time.monotonic`; by default now.
+    """
+    began = time.monotonic() if began is None else began
     with open_run_folder(out, resume), report_lost_process():
-        loop = _Loop(objective, run, out, resume)
+        loop = _Loop(objective, run, out, resume, began)
         if loop.world > 1:
             _KEPT.append(loop)
         return loop.go()
 
 
 class _Loop:
-    def __init__(self, objective: Objective[Any], run: TrainConfig, out: Path, resume: bool):
+    def __init__(self, objective: Objective[Any], run: TrainConfig, out: Path, resume: bool, began: float):
         self.objective, self.run, self.out = objective, run, out
         self.cuda = run.resolve_device().type == "cuda"
         tracker = None if run.track == "none" else run.track
@@ -120,8 +127,13 @@ class _Loop:
             objective.module.compile(dynamic=False)
         self.module = self.accelerator.prepare_model(objective.module)
         self.meter = Meter(self.accelerator.device, len(objective.reports))
-        self.clock = Clock(run.steps, run.minutes, self.state.seconds, first_step_counts=not self.cuda)
-        self.logged_at, self.printed_at = time.monotonic(), -math.inf
+        spent = self.state.seconds + time.monotonic() - began
+        self.clock = Clock(run.steps, run.minutes, spent, first_step_counts=not self.cuda)
+        self.logged_at = self.printed_at = time.monotonic()
+        """When the log and the screen had their last line."""
+        self.note_printed_at = -math.inf
+        self.doing = ""
+        """The step in progress, or the one that is validated."""
         self.quick = False
         """Validations skip scores that are only for comparison, because there is too little time."""
         if self.world == 1 and not self.cuda:
@@ -141,6 +153,7 @@ class _Loop:
         is_over = True
         try:
             with self.interrupter.listening(), progress.bar("training", total) as bar:
+                self.objective.on_progress = partial(self._show, bar)
                 try:
                     is_over = self._train(batches, bar)
                 except Interruption:  # the state is that of the last step that was finished
@@ -249,7 +262,8 @@ class _Loop:
 
     def _interruptible_step(self) -> AbstractContextManager[None]:
         """On CUDA, steps are short, and signals wait for their end."""
-        return nullcontext() if self.cuda else self._interruptible(GRACE_SECONDS - self.clock.reserved)
+        reserved = self.clock.reserved if self.state.step else 0.0  # there is nothing to validate before the first one
+        return nullcontext() if self.cuda else self._interruptible(GRACE_SECONDS - reserved)
 
     def _start_tracker(self) -> None:
         config = {name: "None" if value is None else value for name, value in asdict(self.run).items()}
@@ -262,6 +276,7 @@ class _Loop:
 
     def _step(self, source: Iterator[tuple[Any, Cursor]], done: float) -> None:
         run, state, objective = self.run, self.state, self.objective
+        self.doing = f"step {state.step + 1}"
         batches = [next(source) for _ in range(self.accelerator.gradient_accumulation_steps)]
         with self._interruptible_step():
             minibatches = [objective.minibatches(batch, self.accelerator.device) for batch, _ in batches]
@@ -327,13 +342,14 @@ class _Loop:
         note = "  ".join([f"step {step}", *shown, f"{_thousands(speed)} {unit}/s", f"{share_of_peak:.0%} of peak"])
         self._record(entry)
         self.logged_at = time.monotonic()
-        if not progress.console.is_terminal and self.logged_at - self.printed_at > PRINT_SECONDS:
-            self.printed_at = self.logged_at
+        if not progress.console.is_terminal and self.logged_at - self.note_printed_at > PRINT_SECONDS:
+            self.note_printed_at = self.logged_at
             self._print(note)
         return note
 
     def _validate(self) -> None:
         state, start = self.state, time.monotonic()
+        self.doing = f"step {state.step}"
         quick = self.quick or state.validated_step >= 0  # the first validation made the comparison
         with self._interruptible(2 * GRACE_SECONDS):
             found = self.objective.validate(self.average, quick)
@@ -370,8 +386,14 @@ class _Loop:
         self.accelerator.log({key: value for key, value in entry.items() if key != "step"}, step=int(entry["step"]))
 
     def _print(self, line: str) -> None:
-        if self.accelerator.is_main_process:
-            progress.console.print(line, highlight=False, soft_wrap=True)
+        self.printed_at = time.monotonic()
+        progress.say(line)
+
+    def _show(self, bar: progress.Bar, text: str) -> None:
+        """What goes on inside of a step or a validation that takes long."""
+        bar.set(self.state.step if self.run.steps is not None else self.clock.seconds, f"{self.doing}  {text}")
+        if not progress.console.is_terminal and time.monotonic() - self.printed_at > LOG_SECONDS:
+            self._print(f"{self.doing}: {text}")
 
     def _save(self, at_least_seconds: float = 0.0) -> None:
         """Write a checkpoint of this step, unless there is one that is as good."""

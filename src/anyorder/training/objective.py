@@ -9,7 +9,7 @@ on CUDA.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -60,6 +60,8 @@ class Objective(ABC, Generic[Batch]):
     compiles: bool = True
     """Whether the module's shapes are static on CUDA, so that compiling it pays off."""
 
+    on_progress: Callable[[str], None] = staticmethod(lambda text: None)
+    """Called with what is going on inside of a step or a validation."""
     validations: Mapping[str, Validation] = {}
     """What it validates on, by task."""
     comparisons: int = 0

@@ -216,6 +216,16 @@ def _read_state(folder: Path) -> tuple[RunState, dict[str, Any]]:
     return state, record.record("fingerprint").values
 
 
+def saved_settings(out: Path, group: str) -> dict[str, Any]:
+    """A group of settings that the run in this folder was begun with; empty if it has no checkpoint."""
+    found = checkpoints(out)
+    if not found:
+        return {}
+    with _way_out(found):
+        settings = _read_state(found[-1])[1].get(group)
+    return settings if isinstance(settings, dict) else {}
+
+
 @contextmanager
 def _way_out(found: list[Path]) -> Iterator[None]:
     """Adds advice to the error if the newest checkpoint cannot be read."""

@@ -5,7 +5,7 @@ If there is one, the dev split is not used.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError, unknown
 from anyorder.evaluation.metrics import Metric
 from anyorder.evaluation.puzzles import Solved
+from anyorder.evaluation.significance import MIN_SENTENCES, compare
 from anyorder.evaluation.test_set import TestSet, stored_test_set
 from anyorder.models.base import SavedModel
 from anyorder.models.hf.pretrained import TransformersModel
@@ -27,6 +28,8 @@ from anyorder.tasks import PuzzleTask
 
 SAMPLE = 8
 """Examples to decode to estimate the time of a validation."""
+SAMPLE_SECONDS = 3.0
+"""They are filled in one step if they would take longer than this one position at a time."""
 SPLITS = ("selection", "dev")
 """Where the sentences come from if no split is named: the first that the store has."""
 
@@ -38,31 +41,65 @@ class Validation:
         self._test_set = test_set
         self._indices = test_set.within()
 
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def keep_first(self, count: int) -> None:
+        """Validate on the first examples only."""
+        self._indices = self._indices[:count]
+
     def evaluate(self, order: Order, model: SavedModel) -> float:
         """The task's main metric: BLEU with `default_tokenizer` for translation, else a percentage."""
         return self.score(self.decode(order, model))
 
-    def decode(self, order: Order, model: Any, indices: Sequence[int] | None = None) -> list[Trajectory]:
+    def decode(
+        self,
+        order: Order,
+        model: Any,
+        indices: Sequence[int] | None = None,
+        schedule: int = 1,
+        on_progress: Callable[[int], None] = lambda examples: None,
+    ) -> list[Trajectory]:
         """Decode the test set in this order. model: the one that it was read for, or a copy with other weights.
 
-        indices: of some examples; by default all.
+        indices: of some examples; by default all. schedule: positions per step. on_progress: called with the number of
+        examples decoded since the last call.
         """
         test_set = replace(self._test_set, decoder=Decoder(model, self._test_set.decoder.task))
-        config = DecodingConfig(order=order, schedule="one", length="gold")
-        return test_set.decode(config, self._indices if indices is None else indices)
+        config = DecodingConfig(order=order, schedule="one" if schedule == 1 else schedule, length="gold")
+        return test_set.decode(config, self._indices if indices is None else indices, on_progress)
 
     def score(self, trajectories: Sequence[Trajectory]) -> float:
         """The score of the whole test set; see `evaluate`."""
         return self._test_set.value(trajectories, self._indices)
 
+    def counts(self, trajectories: Sequence[Trajectory]) -> np.ndarray:
+        """What the score is computed from, by example; see `Metric`."""
+        return self._metric.counts(trajectories)
+
+    def p_value(self, one: np.ndarray, other: np.ndarray) -> float | None:
+        """Of the difference between two orders, from their counts; None if there are too few examples."""
+        if len(one) < MIN_SENTENCES:
+            return None
+        return compare({"one": one, "other": other}, ["other"], self._metric.score)["one"]["other"].p_value
+
+    @property
+    def _metric(self) -> Metric:
+        return self._test_set.metrics(self._indices)[0]
+
     def estimate_seconds(self, order: Order, model: SavedModel) -> float:
-        """About how long `evaluate` will take, from the time of a few examples."""
+        """About how long `evaluate` will take, from the time of a few examples; if they are slow, of one step."""
         indices = self._indices
         sample = indices[:: max(1, len(indices) // SAMPLE)][:SAMPLE]
         start = time.monotonic()
-        self.decode(order, model, sample)
+        steps = max(len(one.steps) for one in self.decode(order, model, sample, schedule=10**9))
+        seconds = (time.monotonic() - start) * steps
+        if seconds < SAMPLE_SECONDS:
+            start = time.monotonic()
+            self.decode(order, model, sample)
+            seconds = time.monotonic() - start
         cost = self._test_set.sizes.astype(np.float64) ** 2  # as many forward passes as positions
-        return (time.monotonic() - start) * float(cost[indices].sum() / cost[sample].sum())
+        return seconds * float(cost[indices].sum() / cost[sample].sum())
 
 
 def check_split(stores: Stores, split: str) -> None:
