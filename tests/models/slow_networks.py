@@ -50,9 +50,31 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, block: int | None) 
     return out.flatten(1)
 
 
-def swiglu(weights: Weights, name: str, state: Tensor) -> Tensor:
+def swiglu(weights: Weights, name: str, state: Tensor, act: str = "silu") -> Tensor:
     gate, up, down = (weights[f"{name}.{part}_proj.weight"] for part in ("gate", "up", "down"))
-    return down @ (torch.nn.functional.silu(gate @ state) * (up @ state))
+    return down @ (getattr(torch.nn.functional, act)(gate @ state) * (up @ state))
+
+
+def llada_logits(weights: Weights, config: dict[str, Any], tokens: list[int]) -> Tensor:
+    """LLaDA's network as its code computes it, with the settings that are not refused."""
+    weights = {name.removeprefix("model.transformer."): weight.double() for name, weight in weights.items()}
+    heads, epsilon = config["n_heads"], config["rms_norm_eps"]
+    shared = 1 if config.get("multi_query_attention") else heads
+    key_heads = shared if config.get("n_kv_heads") is None else config["n_kv_heads"]
+    size = config["d_model"] // heads
+    states = weights["wte.weight"][tokens]
+    for i in range(config["n_layers"]):
+        block = f"blocks.{i}"
+        normed = rms_norm(states, weights[f"{block}.attn_norm.weight"], epsilon)
+        q, k, v = ((normed @ weights[f"{block}.{one}_proj.weight"].T).unflatten(1, (-1, size)) for one in "qkv")
+        assert (q.shape[1], k.shape[1], v.shape[1]) == (heads, key_heads, key_heads)
+        q, k = (rotated(one, config["rope_theta"], size) for one in (q, k))
+        states = states + attention(q, k, v, None) @ weights[f"{block}.attn_out.weight"].T
+        normed = rms_norm(states, weights[f"{block}.ff_norm.weight"], epsilon)
+        gates = torch.nn.functional.silu(normed @ weights[f"{block}.ff_proj.weight"].T)
+        states = states + gates * (normed @ weights[f"{block}.up_proj.weight"].T) @ weights[f"{block}.ff_out.weight"].T
+    output = weights["wte.weight" if config["weight_tying"] else "ff_out.weight"]
+    return rms_norm(states, weights["ln_f.weight"], epsilon) @ output.T
 
 
 def decoder_logits(weights: Weights, config: dict[str, Any], tokens: list[int], kind: str) -> Tensor:
@@ -60,9 +82,11 @@ def decoder_logits(weights: Weights, config: dict[str, Any], tokens: list[int], 
     weights = {name: weight.double() for name, weight in weights.items()}
     is_second = kind == "llada2_moe"
     heads, key_heads, epsilon = (config[key] for key in ("num_attention_heads", "num_key_value_heads", "rms_norm_eps"))
-    size = config.get("head_dim") or config["hidden_size"] // heads
+    size = (config.get("head_dim") if is_second else None) or config["hidden_size"] // heads
+    act = config["hidden_act"]
     dims = int(size * config["partial_rotary_factor"])
-    states = weights["model.word_embeddings.weight" if is_second else "model.embed_tokens.weight"][tokens]
+    embeddings = weights["model.word_embeddings.weight" if is_second else "model.embed_tokens.weight"]
+    states, output = embeddings[tokens], embeddings if config["tie_word_embeddings"] else weights["lm_head.weight"]
     for i in range(config["num_hidden_layers"]):
         layer = f"model.layers.{i}"
         normed = rms_norm(states, weights[f"{layer}.input_layernorm.weight"], epsilon)
@@ -75,8 +99,9 @@ def decoder_logits(weights: Weights, config: dict[str, Any], tokens: list[int], 
             q, k, v = (
                 (normed @ weights[f"{layer}.self_attn.{one}_proj.weight"].T).unflatten(1, (-1, size)) for one in "qkv"
             )
-        q = rms_norm(q.flatten(0, 1), weights[f"{layer}.{attend}.{q_norm}.weight"], epsilon).view_as(q)
-        k = rms_norm(k.flatten(0, 1), weights[f"{layer}.{attend}.{k_norm}.weight"], epsilon).view_as(k)
+        if config.get("use_qk_norm", True):
+            q = rms_norm(q.flatten(0, 1), weights[f"{layer}.{attend}.{q_norm}.weight"], epsilon).view_as(q)
+            k = rms_norm(k.flatten(0, 1), weights[f"{layer}.{attend}.{k_norm}.weight"], epsilon).view_as(k)
         q, k = (rotated(one, config["rope_theta"], dims) for one in (q, k))
         block = config["block_size"] if is_second else None
         states = states + attention(q, k, v, block) @ weights[f"{layer}.{attend}.{out}.weight"].T
@@ -85,21 +110,23 @@ def decoder_logits(weights: Weights, config: dict[str, Any], tokens: list[int], 
         change = []
         for state in normed:
             if not has_experts:
-                change.append(swiglu(weights, f"{layer}.mlp", state))
+                change.append(swiglu(weights, f"{layer}.mlp", state, act))
                 continue
             logits = weights[f"{layer}.mlp.gate.weight"] @ state
             if is_second:
                 shares = grouped_shares(logits.sigmoid(), weights[f"{layer}.mlp.gate.expert_bias"], config)
-                total = swiglu(weights, f"{layer}.mlp.shared_experts", state)
+                total = swiglu(weights, f"{layer}.mlp.shared_experts", state, act)
             else:
                 chances = logits.softmax(0)
-                shares = {int(e): float(chances[e]) for e in chances.argsort(descending=True)[:2]}
+                shares = {
+                    int(e): float(chances[e]) for e in chances.argsort(descending=True)[: config["num_experts_per_tok"]]
+                }
                 total = torch.zeros_like(state)
             for expert, share in shares.items():
-                total = total + share * swiglu(weights, f"{layer}.mlp.experts.{expert}", state)
+                total = total + share * swiglu(weights, f"{layer}.mlp.experts.{expert}", state, act)
             change.append(total)
         states = states + torch.stack(change)
-    return rms_norm(states, weights["model.norm.weight"], epsilon) @ weights["lm_head.weight"].T
+    return rms_norm(states, weights["model.norm.weight"], epsilon) @ output.T
 
 
 def grouped_shares(scores: Tensor, bias: Tensor, config: dict[str, Any]) -> dict[int, float]:

@@ -33,10 +33,14 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "electra": _NARROW,
     "esm": {"mask_token_id": MASK, "token_dropout": True, "position_embedding_type": "rotary"},
     "flaubert": _XLM,
+    "gpt2": {"n_embd": 24, "n_layer": 2, "n_head": 2, "n_positions": POSITIONS},
     "longformer": {"attention_window": [8, 4]},
     "luke": {"entity_vocab_size": 9, "entity_emb_size": 16},
     "mobilebert": {**_NARROW, "intra_bottleneck_size": 16, "true_hidden_size": 16},
     "modernbert": {"local_attention": 6, "global_attn_every_n_layers": 2},
+    "qwen2": {"num_key_value_heads": 1},
+    "qwen3": {"num_key_value_heads": 1},
+    "qwen3_moe": {"num_key_value_heads": 1, "num_experts": 8, "moe_intermediate_size": 16},
     "rembert": {"input_embedding_size": 16, "output_embedding_size": 20},
     "roformer": _NARROW,
     "squeezebert": {"embedding_size": 24, "post_attention_groups": 1, **dict.fromkeys(_SQUEEZED, 2)},
@@ -46,11 +50,11 @@ TEXTS = ["w1 [MASK] w3 [MASK] [MASK]", "[MASK] w12", "w5 w6 w7 [MASK] w8 w8 w9",
 ALLOWED = [i for i, token in enumerate(VOCABULARY) if token.startswith("w")]
 
 
-def plain_network(kind: str) -> Any:
+def plain_network(kind: str, **changes: Any) -> Any:
     """A tiny one with random weights."""
     network_class = getattr(transformers, FAMILIES[kind].class_name)
+    network = network_class(network_class.config_class(**SIZES | SPECIAL.get(kind, {}) | changes)).eval()
     torch.manual_seed(3)
-    network = network_class(network_class.config_class(**SIZES | SPECIAL.get(kind, {}))).eval()
     for weight in network.parameters():
         torch.nn.init.normal_(weight, std=0.3)
     network.tie_weights()

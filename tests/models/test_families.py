@@ -15,7 +15,7 @@ from anyorder.models.hf.families import FAMILIES, llada_config
 from anyorder.models.hf.pretrained import TransformersModel, load_transformers
 from anyorder.records import Record
 from tests.models.checkpoints import DECODERS, MASK, VOCAB_SIZE, VOCABULARY, logits_of, save, tokenizer
-from tests.models.slow_networks import Weights, decoder_logits, dit_logits, random_weights
+from tests.models.slow_networks import Weights, decoder_logits, dit_logits, llada_logits, random_weights
 
 TOKENS = [1, MASK, 3, MASK, 14, 6, MASK]
 HIDDEN, HEADS, KEY_HEADS, LAYERS, EXPERTS = 24, 2, 1, 2, 8
@@ -39,6 +39,24 @@ def swiglu_shapes(name: str, width: int) -> dict[str, tuple[int, ...]]:
         f"{name}.up_proj.weight": (width, HIDDEN),
         f"{name}.down_proj.weight": (HIDDEN, width),
     }
+
+
+def llada(key_heads: int = KEY_HEADS) -> tuple[dict[str, Any], Weights]:
+    config = {
+        "model_type": "llada", "block_type": "llama", "layer_norm_type": "rms", "rope": True, "activation_type": "silu",
+        "d_model": HIDDEN, "n_heads": HEADS, "n_kv_heads": key_heads, "n_layers": LAYERS, "mlp_hidden_size": 48,
+        "mlp_ratio": 4, "vocab_size": VOCAB_SIZE, "embedding_size": VOCAB_SIZE, "max_sequence_length": 64,
+        "rope_theta": 500.0, "rms_norm_eps": 1e-5, "weight_tying": False, "mask_token_id": MASK,
+    }  # fmt: skip
+    shapes = {"wte.weight": (VOCAB_SIZE, HIDDEN), "ff_out.weight": (VOCAB_SIZE, HIDDEN), "ln_f.weight": (HIDDEN,)}
+    for i in range(LAYERS):
+        block, keys = f"blocks.{i}", (HIDDEN // HEADS * key_heads, HIDDEN)
+        shapes |= {f"{block}.q_proj.weight": (HIDDEN, HIDDEN), f"{block}.attn_out.weight": (HIDDEN, HIDDEN)}
+        shapes |= {f"{block}.k_proj.weight": keys, f"{block}.v_proj.weight": keys}
+        shapes |= {f"{block}.{name}_proj.weight": (48, HIDDEN) for name in ("ff", "up")}
+        shapes |= {f"{block}.ff_out.weight": (HIDDEN, 48)}
+        shapes |= {f"{block}.{name}_norm.weight": (HIDDEN,) for name in ("attn", "ff")}
+    return config, random_weights({f"model.transformer.{name}": shape for name, shape in shapes.items()})
 
 
 def llada_moe() -> tuple[dict[str, Any], Weights]:
@@ -227,8 +245,12 @@ def test_native_weights_under_another_name(
         (llada_moe, {"shared_expert_intermediate_size": 8}, "shared_expert_intermediate_size: 8, expected null"),
         (llada_moe, {"moe_router_enable_expert_bias": True}, "moe_router_enable_expert_bias: true, expected false"),
         (llada_moe, {"moe_layer_freq": [1]}, "moe_layer_freq: expected a list of 2 numbers, one a layer"),
-        (llada2, {"use_bias": True}, "use_bias: true, expected false as in LLaDA 2"),
-        (lambda: dit("mdlm"), {"time_conditioning": True}, "time_conditioning: true, expected false as in MDLM"),
+        (llada2, {"use_bias": True}, "use_bias: true, expected false as in 'llada2_moe' models"),
+        (
+            lambda: dit("mdlm"),
+            {"time_conditioning": True},
+            "time_conditioning: true, expected false as in 'mdlm' models",
+        ),
         (lambda: dit("mdlm"), {"n_blocks": 3}, "its weights lack backbone.blocks.2.adaLN_modulation.weight"),
         (lambda: dit("mdlm"), {"hidden_dim": 48}, "has the shape 26x24, expected 26x48 by its config.json"),
     ],
@@ -267,3 +289,66 @@ def test_llada_without_a_size_of_its_layers_takes_the_ratio() -> None:
     sizes = {"d_model": 24, "n_heads": 2, "n_layers": 2, "vocab_size": 90, "max_sequence_length": 32}
     record = Record("config.json", {**sizes, "mlp_ratio": 3})
     assert llada_config(record)["intermediate_size"] == 72
+
+
+MAKERS: dict[str, tuple[Any, Any]] = {
+    "llada": (llada, llada_logits),
+    "lladamoe": (llada_moe, lambda *given: decoder_logits(*given, "lladamoe")),
+    "llada2_moe": (llada2, lambda *given: decoder_logits(*given, "llada2_moe")),
+    "mdlm": (lambda: dit("mdlm"), lambda *given: dit_logits(*given, None)),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("llada", {"rope_theta": 50.0, "rms_norm_eps": 0.3, "mlp_hidden_size": None, "mlp_ratio": 2}),
+        ("llada", {"n_kv_heads": None, "multi_query_attention": True, "embedding_size": None, "weight_tying": True}),
+        ("lladamoe", {"rope_theta": 50.0, "rms_norm_eps": 0.3, "num_experts_per_tok": 3, "hidden_act": "relu"}),
+        ("lladamoe", {"tie_word_embeddings": True, "norm_topk_prob": True, "routed_scaling_factor": 3.0}),
+        ("llada2_moe", {"rope_theta": 50.0, "rms_norm_eps": 0.3, "num_experts_per_tok": 2, "hidden_act": "relu"}),
+        ("llada2_moe", {"n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5, "partial_rotary_factor": 1.0}),
+        ("llada2_moe", {"use_qk_norm": False, "tie_word_embeddings": True, "norm_topk_prob": False}),
+        ("mdlm", {"n_heads": 3}),
+    ],
+)
+def test_changed_settings_give_what_the_original_s_formula_gives(
+    tmp_path: Path, kind: str, change: dict[str, Any]
+) -> None:
+    make, formula = MAKERS[kind]
+    config, weights = make()
+    changed = {**config, **change}
+    if changed.get("weight_tying") or changed.get("tie_word_embeddings"):
+        weights = {name: value for name, value in weights.items() if name not in _OUTPUTS}
+    if changed.get("use_qk_norm") is False:
+        weights = {name: value for name, value in weights.items() if "y_layernorm" not in name}
+    expected = formula(weights, changed, TOKENS).float()
+    found = logits_of(load_transformers(write(tmp_path, changed, weights)), TOKENS)
+    torch.testing.assert_close(found[:, :-1], expected[:, :-1], rtol=0, atol=2e-4)
+    base = formula(make()[1], config, TOKENS).float()
+    assert not torch.allclose(expected[:, :-1], base[:, :-1], atol=0.01)
+
+
+_OUTPUTS = ("lm_head.weight", "model.transformer.ff_out.weight")
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_size_that_is_not_that_of_the_weights_is_refused(tmp_path: Path, kind: str) -> None:
+    config, weights = MAKERS[kind][0]()
+    folder = write(tmp_path, config, weights)
+    sizes = ("d_model", "hidden_size", "hidden_dim", "n_layers", "num_hidden_layers", "n_blocks", "vocab_size")
+    sizes += ("n_kv_heads", "num_key_value_heads", "head_dim", "moe_intermediate_size", "expert_intermediate_size")
+    sizes += ("num_experts", "mlp_hidden_size", "embedding_size", "first_k_dense_replace", "num_shared_experts")
+    for key in sizes:
+        if key in config and (kind, key) != ("llada", "vocab_size"):  # `embedding_size` says it
+            (folder / "config.json").write_text(json.dumps({**config, key: 2 * config[key]}))
+            with pytest.raises(InputError):
+                load_transformers(folder)
+
+
+def test_weights_that_the_settings_leave_out_are_refused(tmp_path: Path) -> None:
+    """Biases of a layer that has none would be ignored, and every number be wrong."""
+    config, weights = llada()
+    weights["model.transformer.blocks.1.q_proj.bias"] = torch.ones(HIDDEN)
+    with pytest.raises(InputError, match=r"layers.1.self_attn.q_proj.bias, which a LlamaForCausalLM with its config"):
+        load_transformers(write(tmp_path / "llada", config, weights))

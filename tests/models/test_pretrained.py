@@ -92,7 +92,7 @@ def test_llada_loads_by_renaming(copy_of: Callable[[str], tuple[Path, Any]]) -> 
 def test_what_llama_does_not_compute_is_refused(name: str, copy_of: Callable[[str], tuple[Path, Any]]) -> None:
     folder, _ = copy_of("LlamaForCausalLM")
     rewrite(folder, llada_config() | {name: True}, llada_name)
-    with pytest.raises(InputError, match=f"{name}: true, expected false as in LLaDA"):
+    with pytest.raises(InputError, match=f"{name}: true, expected false as in 'llada' models"):
         load_transformers(folder)
 
 

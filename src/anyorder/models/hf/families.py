@@ -16,10 +16,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anyorder.errors import InputError
+from anyorder.models.hf.settings import (
+    DIT_READS,
+    IDS,
+    LLADA2_EXPECTS,
+    LLADA2_READS,
+    LLADA_EXPECTS,
+    LLADA_MOE_EXPECTS,
+    LLADA_MOE_READS,
+    LLADA_READS,
+    LLAMA_READS,
+    QWEN3_MOE_READS,
+    QWEN3_READS,
+)
 from anyorder.records import Record
 
 _NOT_SETTINGS = ("architectures", "auto_map", "model_type", "transformers_version", "torch_dtype", "dtype")
-_IDS = ("mask_token_id", "eos_token_id", "pad_token_id")
 NEVER = -1e6
 """Added to the logit of a token that the model never predicts."""
 
@@ -62,26 +74,31 @@ class Family:
     """Converts the checkpoint's weights to those of the native class, if renaming is not enough."""
     native_config: Callable[[Record], dict[str, Any]] = same_config
     """Converts config.json to the settings of the native class."""
+    expects: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of which only this value is computed. Missing and null ones count as it."""
+    settings: frozenset[str] | None = None
+    """All others that are read, if the network's code is not in Transformers: unknown ones might change results and are
+    refused. None for native classes, which ignore what they do not know."""
 
 
 def llada_config(record: Record) -> dict[str, Any]:
     """LLaDA's settings as Llama's."""
-    expected: dict[str, Any] = {"block_type": "llama", "layer_norm_type": "rms", "rope": True, "alibi": False}
-    expected |= {"include_bias": False, "include_qkv_bias": False, "activation_type": "silu"}
-    expected |= dict.fromkeys(("input_emb_norm", "attention_layer_norm", "scale_logits"), False)
-    _expect(record, expected, "LLaDA")
     hidden_size, heads = record.integer("d_model", at_least=1), record.integer("n_heads", at_least=1)
 
     def given(key: str, default: int) -> int:
         return default if record.values.get(key) is None else record.integer(key, at_least=1)
 
-    return {key: record.values[key] for key in _IDS if key in record} | {
+    shares_keys = record.values.get("multi_query_attention")  # of all heads; null if `n_kv_heads` says how many
+    key_heads = given("n_kv_heads", 1 if shares_keys else heads)
+    if shares_keys is not None and key_heads != (1 if shares_keys else heads):
+        raise record.error("multi_query_attention", f"{json.dumps(shares_keys)}, but n_kv_heads is {key_heads}")
+    return {key: record.values[key] for key in IDS if key in record} | {
         "vocab_size": given("embedding_size", record.integer("vocab_size", at_least=1)),
         "hidden_size": hidden_size,
         "intermediate_size": given("mlp_hidden_size", int(record.number("mlp_ratio", default=4) * hidden_size)),
         "num_hidden_layers": record.integer("n_layers", at_least=1),
         "num_attention_heads": heads,
-        "num_key_value_heads": given("n_kv_heads", heads),
+        "num_key_value_heads": key_heads,
         "max_position_embeddings": record.integer("max_sequence_length", at_least=1),
         "rms_norm_eps": record.number("rms_norm_eps", default=1e-5),
         "rope_theta": record.number("rope_theta", default=10_000.0),
@@ -91,9 +108,6 @@ def llada_config(record: Record) -> dict[str, Any]:
 
 def llada_moe_config(record: Record) -> dict[str, Any]:
     """LLaDA-MoE's settings as Qwen3-MoE's. Its routing weights are never normalized, whatever the settings say."""
-    expected: dict[str, Any] = {"qk_layernorm": True, "moe_router_enable_expert_bias": False, "clip_qkv": None}
-    expected |= {"shared_expert_intermediate_size": None, "partial_rotary_factor": 1, "rope_scaling": None}
-    _expect(record, expected, "LLaDA-MoE")
     layers, heads = record.integer("num_hidden_layers", at_least=1), record.integer("num_attention_heads", at_least=1)
     hidden_size = record.integer("hidden_size", at_least=heads)
     has_experts = record.values.get("moe_layer_freq") or [1] * layers
@@ -108,11 +122,16 @@ def llada_moe_config(record: Record) -> dict[str, Any]:
     }
 
 
+def rnd1_config(record: Record) -> dict[str, Any]:
+    """RND1's settings as Qwen3-MoE's. Published ones say false where Transformers expects null."""
+    return {key: value for key, value in same_config(record).items() if value is not False or key not in _MAY_BE_FALSE}
+
+
+_MAY_BE_FALSE = ("rope_scaling", "sliding_window")
+
+
 def llada2_config(record: Record) -> dict[str, Any]:
     """LLaDA 2's settings as GLM-4.5's."""
-    expected: dict[str, Any] = {"score_function": "sigmoid", "use_qkv_bias": False, "use_bias": False}
-    expected |= {"norm_head": False, "rope_scaling": None, "use_sliding_window": False}
-    _expect(record, expected, "LLaDA 2")
     return same_config(record) | {
         "n_routed_experts": record.integer("num_experts", at_least=1),
         "n_shared_experts": record.integer("num_shared_experts", at_least=1),
@@ -152,7 +171,6 @@ def llada2_weights(weights: Mapping[str, Tensor], record: Record) -> dict[str, T
 
 def dit_config(record: Record) -> dict[str, Any]:
     """The settings of MDLM's and BD3-LM's diffusion transformer as StarCoder2's; its last token is the mask."""
-    _expect(record, {"time_conditioning": False, "causal": False}, "MDLM")
     hidden_size, heads = record.integer("hidden_dim", at_least=1), record.integer("n_heads", at_least=1)
     vocab_size = record.integer("vocab_size", at_least=2)
     return {
@@ -232,13 +250,6 @@ def _modulation(
     return list(F.linear(condition, get(f"{layer}.weight"), get(f"{layer}.bias")).chunk(count))
 
 
-def _expect(record: Record, expected: dict[str, Any], name: str) -> None:
-    """Raise `InputError` for settings that differ; missing and null ones are fine."""
-    for key, value in expected.items():
-        if record.values.get(key) not in (value, None):
-            raise record.error(key, f"{json.dumps(record.values[key])}, expected {json.dumps(value)} as in {name}")
-
-
 _LLADA_LAYERS = {
     "q_proj": "self_attn.q_proj",
     "k_proj": "self_attn.k_proj",
@@ -270,7 +281,13 @@ _Decoder = partial(Family, is_language_model=True)
 _Qwen = partial(_Decoder, tokenizer_class="Qwen2Tokenizer")
 _Generic = partial(_Decoder, tokenizer_class="PreTrainedTokenizerFast")
 _Gpt2 = partial(_Decoder, tokenizer_class="GPT2Tokenizer", tokenizer_name="openai-community/gpt2")
-_Dit = partial(_Gpt2, converts=dit_weights, native_config=dit_config)
+_Dit = partial(
+    _Gpt2,
+    converts=dit_weights,
+    native_config=dit_config,
+    expects={"time_conditioning": False, "causal": False},
+    settings=DIT_READS,
+)
 
 FAMILIES: dict[str, Family] = {
     "albert": Family("AlbertForMaskedLM"),
@@ -283,20 +300,22 @@ FAMILIES: dict[str, Family] = {
     "distilbert": Family("DistilBertForMaskedLM"),
     "electra": Family("ElectraForMaskedLM"),
     "ernie": Family("ErnieForMaskedLM"),
-    "esm": _Roberta("EsmForMaskedLM"),
+    "esm": _Roberta("EsmForMaskedLM", expects={"is_folding_model": False}),
     "esmc": Family("EsmcForMaskedLM"),
     "eurobert": Family("EuroBertForMaskedLM"),
-    "flaubert": Family("FlaubertWithLMHeadModel"),
-    "fnet": Family("FNetForMaskedLM", is_padded=False),
+    "flaubert": Family(
+        "FlaubertWithLMHeadModel", expects={"causal": False, "asm": False, "pre_norm": False, "is_encoder": True}
+    ),
+    "fnet": Family("FNetForMaskedLM", is_padded=False, expects={"use_tpu_fourier_optimizations": False}),
     "gte": Family("GteForMaskedLM"),
-    "ibert": _Roberta("IBertForMaskedLM"),
+    "ibert": _Roberta("IBertForMaskedLM", expects={"quant_mode": False, "hidden_act": "gelu"}),
     "jina_embeddings_v3": Family("JinaEmbeddingsV3ForMaskedLM"),
     "longformer": _Roberta("LongformerForMaskedLM"),
     "luke": _Roberta("LukeForMaskedLM"),
     "megatron-bert": Family("MegatronBertForMaskedLM"),
     "mobilebert": Family("MobileBertForMaskedLM", is_padded=False),
     "modernbert": Family("ModernBertForMaskedLM"),
-    "mpnet": _Roberta("MPNetForMaskedLM"),
+    "mpnet": _Roberta("MPNetForMaskedLM", expects={"relative_attention_num_buckets": 32}),
     "nomic_bert": Family("NomicBertForMaskedLM"),
     "rembert": Family("RemBertForMaskedLM"),
     "roberta": _Roberta("RobertaForMaskedLM"),
@@ -311,20 +330,58 @@ FAMILIES: dict[str, Family] = {
     "qwen2": _Decoder("Qwen2ForCausalLM", is_shifted=True),
     "qwen3": _Decoder("Qwen3ForCausalLM"),
     "qwen3_moe": _Decoder("Qwen3MoeForCausalLM"),
-    "sdar": _Qwen("Qwen3ForCausalLM", block_size=4, mask_token=151_669),
-    "Dream": _Qwen("Qwen2ForCausalLM", is_shifted=True, mask_token=151_666),
+    "sdar": _Qwen("Qwen3ForCausalLM", block_size=4, mask_token=151_669, settings=QWEN3_READS),
+    "Dream": _Qwen(
+        "Qwen2ForCausalLM",
+        is_shifted=True,
+        mask_token=151_666,
+        expects={"use_mrope": False},
+        settings=LLAMA_READS,
+    ),
     "Fast_dLLM_Qwen": _Qwen(
-        "Qwen2ForCausalLM", is_shifted=True, block_size=32, block_key="bd_size", mask_token=151_665
+        "Qwen2ForCausalLM",
+        is_shifted=True,
+        block_size=32,
+        block_key="bd_size",
+        mask_token=151_665,
+        expects={"use_mrope": False},
+        settings=LLAMA_READS,
     ),
-    "rnd1": _Qwen("Qwen3MoeForCausalLM", is_shifted=True, mask_token=151_669),
-    "llada": _Generic("LlamaForCausalLM", mask_token=126_336, renames=_LLADA_WEIGHTS, native_config=llada_config),
-    "lladamoe": _Generic("Qwen3MoeForCausalLM", mask_token=156_895, native_config=llada_moe_config),
+    "rnd1": _Qwen(
+        "Qwen3MoeForCausalLM",
+        is_shifted=True,
+        mask_token=151_669,
+        native_config=rnd1_config,
+        expects={"decoder_sparse_step": 1, "mlp_only_layers": [], "is_causal": False},
+        settings=QWEN3_MOE_READS,
+    ),
+    "llada": _Generic(
+        "LlamaForCausalLM",
+        mask_token=126_336,
+        renames=_LLADA_WEIGHTS,
+        native_config=llada_config,
+        expects=LLADA_EXPECTS,
+        settings=LLADA_READS,
+    ),
+    "lladamoe": _Generic(
+        "Qwen3MoeForCausalLM",
+        mask_token=156_895,
+        native_config=llada_moe_config,
+        expects=LLADA_MOE_EXPECTS,
+        settings=LLADA_MOE_READS,
+    ),
     "llada2_moe": _Generic(
-        "Glm4MoeForCausalLM", block_size=32, mask_token=156_895, converts=llada2_weights, native_config=llada2_config
+        "Glm4MoeForCausalLM",
+        block_size=32,
+        mask_token=156_895,
+        converts=llada2_weights,
+        native_config=llada2_config,
+        expects=LLADA2_EXPECTS,
+        settings=LLADA2_READS,
     ),
-    "a2d-llama": _Generic("LlamaForCausalLM", appends_mask=True),
-    "a2d-qwen2": _Qwen("Qwen2ForCausalLM", appends_mask=True),
-    "a2d-qwen3": _Qwen("Qwen3ForCausalLM", appends_mask=True),
+    "a2d-llama": _Generic("LlamaForCausalLM", appends_mask=True, settings=QWEN3_READS | {"mlp_bias"}),
+    "a2d-qwen2": _Qwen("Qwen2ForCausalLM", appends_mask=True, expects={"use_mrope": False}, settings=LLAMA_READS),
+    "a2d-qwen3": _Qwen("Qwen3ForCausalLM", appends_mask=True, settings=QWEN3_READS),
     "mdlm": _Dit("Starcoder2ForCausalLM"),
     "bd3lm": _Dit("Starcoder2ForCausalLM", block_size=1),
 }
@@ -332,6 +389,7 @@ FAMILIES: dict[str, Family] = {
 (DiffuLLaMA, DiffuGPT, Dream) are; Qwen3 is not, and neither are dLLM's conversions of these models (`a2d-...`)."""
 
 _BUILT_IN = frozenset(FAMILIES)
+
 
 END_TOKENS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>")
 """Tokens that end a dialog turn, besides the end-of-sequence token."""

@@ -26,6 +26,7 @@ from anyorder.models.hf.block_cache import BlockCache, BlockCacheContext
 from anyorder.models.hf.contexts import ROUND_CPU, BlockCausalContext, PaddedContext
 from anyorder.models.hf.families import END_TOKENS, FAMILIES, Family, family_of
 from anyorder.models.hf.fixed_summation import RowwiseProducts, sum_in_fixed_order
+from anyorder.models.hf.settings import check_attention, check_settings
 from anyorder.models.native.storage import CONFIG, WEIGHTS, as_input_error, find, local_folder
 from anyorder.records import Record, check_finite, no_weights, parse_json, read_json, read_record, read_tensors
 
@@ -58,7 +59,10 @@ class TransformersModel:
         self.network = network.eval().requires_grad_(False)
         sum_in_fixed_order(network)
         config = network.config
-        config.return_dict, config.chunk_size_feed_forward = True, 0
+        config.return_dict = True
+        for module in network.modules():
+            if hasattr(module, "chunk_size_feed_forward"):  # saves memory in training, and needs lengths that divide
+                module.chunk_size_feed_forward = 0
         if family.is_language_model:
             config.is_causal = False
         self._head = _after_last_layer(network)
@@ -285,9 +289,11 @@ def load_transformers(
     family = family_of(record)
     with quiet():
         tokenizer = load_tokenizer(folder, family)
+        check_settings(record, family)
         settings = family.native_config(record)
         with as_input_error(f"{folder / CONFIG}: does not describe a {family.class_name}"):
             config = class_of(family).config_class.from_dict(settings)
+        check_attention(str(folder / CONFIG), config, family)
         mask_token = _mask_token(folder, tokenizer, config, family)
         network = _load_network(folder, config, record, family, dtype).to(device)
     return TransformersModel(network, tokenizer, family, mask_token, folder)
@@ -310,6 +316,8 @@ def wrap_transformers(network: Any, tokenizer: Any, name: str = "model") -> Tran
     if not isinstance(network, class_of(family)):
         kind = type(network).__name__
         raise InputError(f"{name}: is a {kind}, expected a {family.class_name}, which predicts tokens")
+    check_settings(record, family)
+    check_attention(name, settings, family)
     with quiet():
         tokenizer = deepcopy(tokenizer)
         tokenizer.model_max_length = _ANY_LENGTH
@@ -388,6 +396,9 @@ def _load_network(folder: Path, config: Any, record: Record, family: Family, dty
         name for name in loaded["unexpected_keys"] if name not in known and _numberless(name) in kinds
     ):
         raise InputError(f"{folder}: has {surplus[0]}, more layers than its {CONFIG} says")
+    layers = {name for name, module in network.named_modules() if any(True for _ in module.parameters(recurse=False))}
+    if stray := sorted(name for name in loaded["unexpected_keys"] if name.rpartition(".")[0] in layers):
+        raise InputError(f"{folder}: has {stray[0]}, which a {family.class_name} with its {CONFIG} does not use")
     if output_bias is not None:  # the native class has no bias here, but the layer is a plain linear one
         network.get_output_embeddings().bias = torch.nn.Parameter(output_bias.to(dtype))
     check_finite(folder, network.named_parameters())
