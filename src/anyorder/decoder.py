@@ -27,7 +27,7 @@ from anyorder.models.hf.pretrained import TransformersModel, is_transformers, lo
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import Order
 from anyorder.tasks import TASKS, Generate, Infill, PuzzleTask, Task, Translation, make_task
-from anyorder.tasks.masked import DEFAULT_LENGTH
+from anyorder.tasks.masked import DEFAULT_LENGTH, End
 from anyorder.tasks.prompts import as_prompts
 from anyorder.tasks.puzzles import TASK_KEY
 
@@ -154,7 +154,8 @@ class Decoder:
 
     def generate(
         self, prompts: Any, length: int = DEFAULT_LENGTH, order: str | Order | None = None, chat: bool = False,
-        system: str | None = None, stop: str | Sequence[str] = (), **options: Any,
+        system: str | None = None, stop: str | Sequence[str] = (), end: End = "free", early_stop: bool = True,
+        **options: Any,
     ) -> list[Trajectory]:  # fmt: skip
         """Continue prompts: append `length` masks to each and fill them.
 
@@ -172,9 +173,14 @@ class Decoder:
             chat: Whether a text is what a user says, to be put through the tokenizer's chat template.
             system: The system message before it.
             stop: Texts; a completion ends before the first of them.
+            end: When end tokens are filled in: `free`, like other tokens; `last`, where only they are left; `never`.
+            early_stop: Whether a schedule in blocks stops after the block with which the completion ends. The rest is
+                then not recorded.
             options: See `DecodingConfig` and `Options`.
         """
-        return self.with_task(Generate(length, chat, system, stop)).run(as_prompts(prompts), order, **options)
+        return self.with_task(Generate(length, chat, system, stop, end, early_stop)).run(
+            as_prompts(prompts), order, **options
+        )
 
     def solve(
         self, puzzles: str | Sequence[str], order: str | Order | None = None, **options: Unpack[Options]
@@ -302,7 +308,7 @@ class Decoder:
             canvases = [canvas for parts in by_example for part in parts for canvas in part]
             numbers = [i for i, parts in enumerate(by_example, start=first) for part in parts for _ in part]
             callback = on_step and step_callback(model, canvases, numbers, on_step, top_k)
-            found = iter(search(model, canvases, decoding, on_progress, callback, n_best))
+            found = iter(search(model, canvases, decoding, on_progress, callback, n_best, task.end_check(model)))
             hypotheses = [[[one for _ in part for one in next(found)] for part in parts] for parts in by_example]
             ranked = [[self._rank(part, decoding, n_best) for part in parts] for parts in hypotheses]
             for example, parts in zip(chunk, ranked, strict=True):

@@ -130,6 +130,8 @@ def generate(
     system: str | None = None,
     length: int = masked.DEFAULT_LENGTH,
     stop: list[str] | None = None,
+    end: masked.End = "free",
+    early_stop: bool = True,
 ) -> None:
     """Continue a prompt, those of a file, or standard input.
 
@@ -149,11 +151,13 @@ def generate(
         system: The system message before each of these.
         length: Number of tokens to generate.
         stop: A completion ends before this text; repeat the option for several.
+        end: When end tokens are filled in: free, like other tokens; last, where only they are left; never.
+        early_stop: With a schedule in blocks, stop after the block with which the completion ends.
     """
     if prompt is not None and input:
         raise InputError("give --prompt or an input, not both")
     given = _open_prompts(input, input_format, output.on_invalid) if prompt is None else _texts_input([prompt], True)
-    task = Generate(length, chat, system, stop or ())
+    task = Generate(length, chat, system, stop or (), end, early_stop)
     _run_lines("generate", given, _masked_model(model), task, decoding, output)
 
 

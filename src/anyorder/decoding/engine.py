@@ -16,7 +16,7 @@ from torch import Tensor
 from anyorder.data.packing import ranges, starts_of
 from anyorder.decoding.revision import NoRevision, Revision, RevisionState
 from anyorder.decoding.sampling import TokenSampler
-from anyorder.decoding.schedules import AdaptiveSchedule, FixedSchedule, Schedule, best_ranked
+from anyorder.decoding.schedules import AdaptiveSchedule, Blocks, FixedSchedule, Schedule, best_ranked
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.device import to_device
 from anyorder.errors import InputError
@@ -49,6 +49,9 @@ class StepOutput:
 StepCallback = Callable[[np.ndarray, StepOutput, Tensor, Tensor, Tensor], None]
 """Called after every step with the indices of the B canvases among those being decoded, the forward pass, and what was
 written: positions, tokens and their log-probabilities, (F,) each."""
+EndCheck = Callable[[int, np.ndarray], bool]
+"""Called whenever a block of a canvas is finished, with the index of the canvas and its tokens up to the end of that
+block. If it returns true, what follows is not filled."""
 
 
 def decode(
@@ -61,17 +64,20 @@ def decode(
     on_progress: Callable[[int], None] = lambda canvases: None,
     on_step: StepCallback | None = None,
     sampler: TokenSampler | None = None,
+    is_ended: Callable[[Canvas, np.ndarray], bool] | None = None,
 ) -> list[Hypothesis]:
     """Fill every canvas; results come in the order of the canvases.
 
     `batch_tokens` limits the number of target tokens decoded together; results do not depend on it. Without a
-    `sampler`, the most likely tokens are written.
+    `sampler`, the most likely tokens are written. With a schedule in blocks and without a revision, what follows the
+    block with which a canvas `is_ended` stays masked: see `EndCheck`.
     """
     found: dict[int, Hypothesis] = {}
     for chosen in canvas_batches(model, canvases, schedule, batch_tokens):
         batch = DecodeBatch.of(model, [canvases[i] for i in chosen])
         callback = on_step and _renumbered(on_step, np.array(chosen))
-        state = run_decoding(model, batch, order, schedule, revision, callback, sampler)
+        check = is_ended and _of_canvases(is_ended, [canvases[i] for i in chosen])
+        state = run_decoding(model, batch, order, schedule, revision, callback, sampler, check)
         found.update(zip(chosen, state.hypotheses(), strict=True))
         on_progress(len(chosen))
     return [found[i] for i in range(len(canvases))]
@@ -102,6 +108,10 @@ def _renumbered(on_step: StepCallback, canvases: np.ndarray) -> StepCallback:
     return lambda chosen, *seen: on_step(canvases[chosen], *seen)
 
 
+def _of_canvases(is_ended: Callable[[Canvas, np.ndarray], bool], canvases: Sequence[Canvas]) -> EndCheck:
+    return lambda number, tokens: is_ended(canvases[number], tokens)
+
+
 @torch.inference_mode()
 def run_decoding(
     model: Model,
@@ -111,14 +121,17 @@ def run_decoding(
     revision: Revision | None = None,
     on_step: StepCallback | None = None,
     sampler: TokenSampler | None = None,
+    is_ended: EndCheck | None = None,
 ) -> DecodeState:
     """Fill one batch."""
     revision, shared = revision or NoRevision(), model.context(batch.canvases)
     state = DecodeState(model, batch, shared)
-    if isinstance(schedule, FixedSchedule) and isinstance(revision, NoRevision) and on_step is None:
+    is_final = isinstance(revision, NoRevision)
+    is_ended = is_ended if is_final and isinstance(schedule, Blocks) else None
+    if isinstance(schedule, FixedSchedule) and is_final and on_step is None and is_ended is None:
         _run_fixed(state, order, schedule, shared_first_step(model, batch, shared, order), sampler)
     else:
-        _run_adaptive(state, order, schedule, revision, on_step, sampler)
+        _run_adaptive(state, order, schedule, revision, on_step, sampler, is_ended)
     del state.context  # frees what the model has cached: a caller may keep the state while it fills the next batch
     return state
 
@@ -147,11 +160,12 @@ def shared_first_step(model: Model, batch: DecodeBatch, shared: Context, order: 
     """
     if batch.copies == 1 or order.needs == "nothing":
         return None
-    packed, masked = batch.canvases.packed, batch.masked(model.mask_token)
-    counts = masked.sum(1)
+    packed = batch.canvases.packed
+    rows = np.flatnonzero(batch.canvases.masked(model.mask_token))
+    owner = np.searchsorted(packed.starts, rows, side="right") - 1
+    counts = np.bincount(owner, minlength=len(packed.sizes))
     if not counts.all():
         return None
-    rows = (batch.canvases.starts[:, None] + np.arange(masked.shape[1]))[masked]
     if order.needs_opening:
         rows = np.sort(np.concatenate([rows, packed.starts]))
         counts = counts + 1
@@ -167,6 +181,7 @@ def _run_adaptive(
     revision: Revision,
     on_step: StepCallback | None,
     sampler: TokenSampler | None,
+    is_ended: EndCheck | None,
 ) -> None:
     """Fill everything. After every step the host asks the device what is still masked."""
     revises, everywhere = not isinstance(revision, NoRevision), revision.needs_current_logprobs
@@ -179,6 +194,7 @@ def _run_adaptive(
     if isinstance(schedule, AdaptiveSchedule):
         schedule = schedule.start()
     within = None if revises or on_step else schedule
+    finished = np.zeros(len(whole.lengths), np.int64)
     last_revision = np.array([revision.last_step(length) for length in whole.lengths.tolist()])
     while len(unfinished):
         output = forward_step(state, order, within, with_logits=True, everywhere=everywhere)
@@ -190,6 +206,8 @@ def _run_adaptive(
         if revises:
             _revise(state, revision, state.step <= last_revision[state.canvases], output.current_logprobs)
         state.remaining = state.view().masked.sum(1).cpu().numpy()
+        if is_ended and isinstance(schedule, Blocks):
+            _end(state, schedule, finished, is_ended)
         unfinished = np.flatnonzero(state.remaining)
         if len(unfinished) < len(state.remaining):
             whole.absorb(state)
@@ -197,6 +215,21 @@ def _run_adaptive(
                 state = state.select(unfinished)
                 if isinstance(schedule, AdaptiveSchedule):
                     schedule.keep(to_device(unfinished, state.model.device))
+
+
+def _end(state: DecodeState, schedule: Blocks, finished: np.ndarray, is_ended: EndCheck) -> None:
+    """Regard canvases as complete that end with a block that is finished.
+
+    finished: (all canvases,) how many positions of each lie in finished blocks; what this step finished is added.
+    """
+    now = schedule.finished(state.view()).sum(1).cpu().numpy()
+    longer = np.flatnonzero((now > finished[state.canvases]) & (state.remaining > 0))
+    finished[state.canvases] = now
+    if len(longer):
+        tokens = state.padded_tokens()[to_device(longer, state.model.device)].cpu().numpy()
+        for row, ids in zip(longer.tolist(), tokens, strict=True):
+            if is_ended(int(state.canvases[row]), ids[: now[row]]):
+                state.remaining[row] = 0
 
 
 def _positions(state: DecodeState, schedule: Schedule, output: StepOutput, scores: Tensor) -> Tensor:

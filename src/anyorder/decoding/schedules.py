@@ -382,8 +382,16 @@ class Blocks(Schedule):
     def _current(self, state: State) -> Tensor:
         """(B, T) bool: the leftmost block with a mask."""
         block = self._blocks(state)
-        beyond = state.masked.shape[1] + state.opening_size
-        return block == block.masked_fill(~state.masked, beyond).amin(1, keepdim=True)
+        return block == self._leftmost(block, state)
+
+    def finished(self, state: State) -> Tensor:
+        """(B, T) bool: the blocks before that one."""
+        block = self._blocks(state)
+        return block < self._leftmost(block, state)
+
+    def _leftmost(self, block: Tensor, state: State) -> Tensor:
+        """(B, 1) the index of the leftmost block with a mask. block: (B, T), of each position"""
+        return block.masked_fill(~state.masked, torch.iinfo(block.dtype).max).amin(1, keepdim=True)
 
     def reach(self, remaining: np.ndarray, total: np.ndarray, state: State) -> np.ndarray | None:
         if isinstance(self.inner, AdaptiveSchedule) and not self.inner.is_local:

@@ -40,8 +40,11 @@ def search(
     on_progress: Callable[[int], None] = lambda canvases: None,
     on_step: StepCallback | None = None,
     n_best: int = 1,
+    is_ended: Callable[[Canvas, np.ndarray], bool] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of every canvas, best first: greedy decoding gives one, beam search at most `n_best`.
+
+    is_ended: see `decode`; beam search fills everything.
 
     If there are several processes, each decodes its share and gets all results. They are the same as with one process,
     because no canvas depends on its batch.
@@ -54,7 +57,7 @@ def search(
             return beam_search(model, own, order, beam, n_best, batch_tokens, on_progress)
         found = decode(
             model, own, order, decoding.schedule, decoding.revision, batch_tokens, on_progress, on_step,
-            decoding.sampler,
+            decoding.sampler, is_ended,
         )  # fmt: skip
         return [[hypothesis] for hypothesis in found]
 

@@ -29,26 +29,12 @@ class DecodeBatch:
     """(B * copies,) see `Canvas.key`."""
     copies: int = 1
     """How often each canvas is filled; the copies of canvas i start at index i * copies."""
-    fillable: np.ndarray | None = None
-    """(positions of all canvases,) bool: the positions to fill; None for all that hold the mask token."""
 
     @classmethod
     def of(cls, model: Model, canvases: Sequence[Canvas], copies: int = 1) -> "DecodeBatch":
         """Canvases whose copies all have their key."""
         keys = np.array([canvas.key for canvas in canvases], np.int64)
-        fillable = None
-        if any(canvas.fillable is not None for canvas in canvases):
-            fillable = np.concatenate([canvas.masked(model.mask_token) for canvas in canvases])
-        return cls(model.pack(canvases), keys.repeat(copies), copies, fillable)
-
-    def masked(self, mask_token: int) -> np.ndarray:
-        """(canvases, T) bool: the positions to fill, for each canvas once."""
-        lengths, packed = self.canvases.lengths, self.canvases.packed
-        inside = np.arange(int(lengths.max())) < lengths[:, None]
-        tokens = packed.tokens[ranges(self.canvases.starts, lengths)]
-        masked = inside.copy()
-        masked[inside] = tokens == mask_token if self.fillable is None else self.fillable
-        return masked
+        return cls(model.pack(canvases).with_fillable(canvases, model.mask_token), keys.repeat(copies), copies)
 
 
 @dataclass(frozen=True)
@@ -80,13 +66,16 @@ class DecodeState:
 
     def __init__(self, model: Model, batch: DecodeBatch, context: Context):
         """context: of the canvases, which their copies share at first."""
-        canvases, masked = batch.canvases, batch.masked(model.mask_token).repeat(batch.copies, axis=0)
+        canvases = batch.canvases
         if batch.copies > 1:
             copied = np.repeat(np.arange(len(canvases.lengths)), batch.copies)
             canvases, context = canvases.take(copied), context.select(copied)
         self.model, self.context, self._device = model, context, model.device
         device, packed, lengths = self._device, canvases.packed, canvases.lengths
         count, self.width = len(lengths), int(lengths.max())
+        inside = np.arange(self.width) < lengths[:, None]
+        masked = inside.copy()
+        masked[inside] = canvases.masked(model.mask_token)[ranges(canvases.starts, lengths)]
         self.lengths = lengths
         """(all canvases,) on the host."""
         self.remaining = masked.sum(1)
@@ -96,7 +85,7 @@ class DecodeState:
         self.step = 0
         """The last step, from 1."""
         self.allowed = AllowedTokens(model.allowed_tokens, device)
-        self._opening_size = int((canvases.starts - packed.starts).max())
+        self._opening_size = to_device((canvases.starts - packed.starts)[:, None], device)
         self._lay_out(packed.sizes, canvases.starts - packed.starts)
         self._all_tokens = to_device(packed.tokens, device)
         self._masked = to_device(masked, device)
@@ -145,7 +134,7 @@ class DecodeState:
             mask_token=self.model.mask_token,
             allowed=self.allowed,
             fillable=None if self._fillable is None else self._fillable[:now],
-            opening_size=self._opening_size,
+            opening_size=self._opening_size[:now],
             **predictions,  # type: ignore[arg-type]
         )
 
@@ -301,5 +290,5 @@ class DecodeState:
 
 # What `DecodeState` holds for every canvas.
 _BY_CANVAS_ON_HOST = ("canvases", "lengths", "remaining", "total")
-_BY_CANVAS = ("_masked", "_fillable", "_steps", "_logprobs", "_length_tensor", "_keys")
+_BY_CANVAS = ("_masked", "_fillable", "_steps", "_logprobs", "_length_tensor", "_keys", "_opening_size")
 _HISTORY = ("times_written", "changed", "times_complete")

@@ -6,7 +6,7 @@ implement it; other masked models plug in by implementing the same few methods.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -14,9 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.data.packing import PackedBatch
+from anyorder.data.packing import PackedBatch, ranges
 from anyorder.device import to_device
 from anyorder.models.native.attention import QueryPositions
+
+NEVER = -1e30
+"""A logit that makes a token impossible. Infinity would do so, too, but entropies would not be numbers."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,31 @@ class CanvasBatch:
     """(B,) number of positions in each canvas."""
     sources: PackedBatch | None = None
     """What each canvas is conditioned on."""
+    fillable: np.ndarray | None = None
+    """(packed tokens,) bool: the positions to fill; None for all that hold the mask token."""
+
+    def masked(self, mask_token: int) -> np.ndarray:
+        """(packed tokens,) bool: the positions to fill."""
+        return self.packed.tokens == mask_token if self.fillable is None else self.fillable
+
+    def with_fillable(self, canvases: Sequence[Canvas], mask_token: int) -> "CanvasBatch":
+        """The batch of these canvases, of which some may have masks that are not to be filled."""
+        if all(canvas.fillable is None for canvas in canvases):
+            return self
+        fillable = np.zeros(len(self.packed.tokens), bool)
+        at = ranges(self.starts, self.lengths)
+        fillable[at] = np.concatenate([canvas.masked(mask_token) for canvas in canvases])
+        return replace(self, fillable=fillable)
 
     def take(self, canvases: np.ndarray) -> "CanvasBatch":
         """A selection of the canvases, by index; indices may repeat."""
         packed = self.packed.take(canvases)
         starts = packed.starts + (self.starts - self.packed.starts)[canvases]
         sources = None if self.sources is None else self.sources.take(canvases)
-        return CanvasBatch(packed, starts, self.lengths[canvases], sources)
+        fillable = None
+        if self.fillable is not None:
+            fillable = self.fillable[ranges(self.packed.starts[canvases], self.packed.sizes[canvases])]
+        return CanvasBatch(packed, starts, self.lengths[canvases], sources, fillable)
 
 
 class Context(ABC):

@@ -53,8 +53,8 @@ class State:
     """The tokens that may be filled in."""
     fillable: Tensor | None = None
     """(B, T) bool: true where a position was initially masked; None if every position was."""
-    opening_size: int = 0
-    """How many of the model's delimiters come before each canvas."""
+    opening_size: Tensor | int = 0
+    """(B, 1) int64: how many of the model's delimiters come before each canvas."""
 
     @property
     def positions(self) -> Tensor:

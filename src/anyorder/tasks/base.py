@@ -67,6 +67,10 @@ class Task(ABC):
         """The config with what the task determines, and names replaced by objects."""
         return self.complete(config, model).bind(self.model_for(model), self.mode)
 
+    def end_check(self, model: Any) -> Callable[[Canvas, np.ndarray], bool] | None:
+        """Says of the first tokens of a canvas whether what follows need not be filled; None if all is filled."""
+        return None
+
     @abstractmethod
     def examples(self, model: Any, lines: Sequence[str], references: Sequence[str] | None = None) -> list[Any]:
         """Read lines of any content; what is wrong with a line is one of its `problems`.

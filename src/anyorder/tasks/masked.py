@@ -2,17 +2,18 @@
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from anyorder.data.line_problems import Problem, clean_line, valid_text
 from anyorder.data.random_streams import random_for
 from anyorder.decoding.config import AUTO, GIVEN, BoundDecoding, DecodingConfig, make_beam, make_length
+from anyorder.decoding.ends import EndsLast, accept_ends_last
 from anyorder.decoding.revision import NoRevision, make_revision
-from anyorder.decoding.schedules import counted_from_text, make_schedule
+from anyorder.decoding.schedules import Blocks, counted_from_text, make_schedule
 from anyorder.decoding.state import Hypothesis
 from anyorder.decoding.trajectory import GENERATE, INFILL, Trajectory
 from anyorder.errors import InputError, check_number
@@ -28,6 +29,8 @@ MASK_SHARE = 0.5
 FEWEST = 2
 """Masked tokens of a text: with one there is no order to choose."""
 LEFT_TO_RIGHT = "left-to-right"
+End = Literal["free", "last", "never"]
+"""When end tokens are filled in, see `Generate`."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class Infill(Task):
         self, model: TransformersModel, example: MaskedText, parts: Sequence[Hypothesis | None], decoding: BoundDecoding
     ) -> Trajectory:
         [hypothesis] = parts
-        masked = example.fillable
+        masked = example.fillable if hypothesis is None else example.fillable & (hypothesis.steps > 0)
         if example.length:
             decoding = replace(decoding, length=make_length(example.length))
         if hypothesis is None:
@@ -106,20 +109,24 @@ class Infill(Task):
                 model, example, decoding, NOTHING,
                 text=example.text, tokens=[], canvas=given, task=example.task, **self.no_texts,
             )  # fmt: skip
-        shown = list(zip(model.to_tokens(hypothesis.ids), masked, strict=True))
+        # Where decoding stopped early, positions are still masked; they are left out.
+        kept = masked | ~example.fillable
+        shown = list(zip(model.to_tokens(hypothesis.ids[kept]), masked[kept], strict=True))
         return self.record(
             model, example, decoding, hypothesis, masked,
             tokens=[token for token, is_masked in shown if is_masked],
             canvas=[None if is_masked else token for token, is_masked in shown],
             task=example.task,
-            **self._texts(model, example, hypothesis.ids),
+            **self._texts(model, example, hypothesis.ids, masked),
         )  # fmt: skip
 
     no_texts: ClassVar[dict[str, Any]] = {}
     """What a trajectory records where nothing could be filled, besides its source as its text."""
 
-    def _texts(self, model: TransformersModel, example: MaskedText, ids: np.ndarray) -> dict[str, Any]:
-        """What a trajectory records of the text. ids: (T,) what the canvas holds now."""
+    def _texts(
+        self, model: TransformersModel, example: MaskedText, ids: np.ndarray, filled: np.ndarray
+    ) -> dict[str, Any]:
+        """What a trajectory records of the text. ids, filled: (T,) what the canvas holds now, and what was filled."""
         ends = np.flatnonzero(example.fillable & np.isin(ids, list(model.end_tokens)))
         return {"text": model.to_text(ids[: ends[0]] if len(ends) else ids, self.mode)}
 
@@ -142,13 +149,15 @@ class Generate(Infill):
         chat: Whether a plain text is what a user says, to be answered by the tokenizer's chat template.
         system: The system message before it.
         stop: A completion ends before the first of these texts, as before an end token.
+        end: When end tokens are filled in: `free`, like other tokens; `last`, where only they are left; `never`.
+        early_stop: Whether a schedule in blocks stops after the block with which the completion ends.
     """
 
     name = mode = GENERATE
 
     def __init__(
         self, length: int = DEFAULT_LENGTH, chat: bool = False, system: str | None = None,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] = (), end: End = "free", early_stop: bool = True,
     ):  # fmt: skip
         check_number("length", length, at_least=1)
         if system is not None and not chat:
@@ -157,6 +166,9 @@ class Generate(Infill):
         self.stop = [stop] if isinstance(stop, str) else list(stop)
         if not all(isinstance(text, str) and text for text in self.stop):
             raise InputError("is empty: expected a text", "stop")
+        if end not in get_args(End):
+            raise InputError(f"{end}: expected {', '.join(get_args(End))}", "end")
+        self.end, self.early_stop = end, early_stop
 
     def check(self, model: TransformersModel) -> None:
         super().check(model)
@@ -165,7 +177,7 @@ class Generate(Infill):
             model.check_chat()
 
     def model_for(self, model: TransformersModel) -> TransformersModel:
-        return model.generating()
+        return model.generating(may_end=self.end != "never")
 
     def complete(self, config: DecodingConfig, model: TransformersModel) -> DecodingConfig:
         return replace(with_blocks(config, model), length=f"fixed:{self.length}")
@@ -176,7 +188,28 @@ class Generate(Infill):
             settings["system"] = self.system
         if self.stop:
             settings["stop"] = json.dumps(self.stop, ensure_ascii=False)
-        return replace(super().bind(config, model), settings=settings)
+        if self.end != "free":
+            settings["end"] = self.end
+        bound = super().bind(config, model)
+        if not self.early_stop and isinstance(bound.schedule, Blocks):
+            settings["early_stop"] = "no"
+        if self.end == "last":
+            if bound.beam.over == "joint":
+                raise bound.beam.error("chooses positions itself, so end tokens cannot be last")
+            order = EndsLast(bound.order, model.end_tokens)
+            bound = replace(bound, order=order, schedule=accept_ends_last(bound.schedule, model.end_tokens))
+        return replace(bound, settings=settings)
+
+    def end_check(self, model: TransformersModel) -> Callable[[Canvas, np.ndarray], bool] | None:
+        def is_ended(canvas: Canvas, tokens: np.ndarray) -> bool:
+            places = np.flatnonzero(canvas.masked(model.mask_token))
+            if not _are_adjacent(places):
+                return False
+            before, filled = tokens[: places[0]], tokens[places[0] :]
+            return bool(np.isin(filled, ends).any()) or (bool(self.stop) and self._completion(model, before, filled)[2])
+
+        ends = [] if self.end == "never" else list(model.end_tokens)
+        return is_ended if self.early_stop and (ends or self.stop) else None
 
     def examples(
         self, model: TransformersModel, lines: Sequence[Any], references: Sequence[str] | None = None
@@ -235,34 +268,45 @@ class Generate(Infill):
 
     no_texts: ClassVar[dict[str, Any]] = {"completion": "", "completion_length": 0}
 
-    def _texts(self, model: TransformersModel, example: MaskedText, ids: np.ndarray) -> dict[str, Any]:
+    def _texts(
+        self, model: TransformersModel, example: MaskedText, ids: np.ndarray, filled: np.ndarray
+    ) -> dict[str, Any]:
         """The completion, and the text with it: the answer alone in a chat. Masks in several places have none."""
         places = np.flatnonzero(example.fillable)
-        if len(places) < places[-1] - places[0] + 1:
+        if not _are_adjacent(places):
             return {"text": model.to_text(ids, self.mode)}
-        first, after = int(places[0]), int(places[-1]) + 1
-        before, filled, suffix = ids[:first], ids[first:after], ids[after:]
-        ends = np.flatnonzero(np.isin(filled, list(model.end_tokens)))
-        filled = filled[: ends[0]] if len(ends) else filled
+        before, suffix = ids[: places[0]], ids[places[-1] + 1 :]
+        completion, length, is_cut = self._completion(model, before, ids[filled])
+        if example.is_chat:
+            text = completion
+        elif is_cut:
+            text = model.to_text(before, self.mode) + completion + model.to_text(suffix, self.mode)
+        else:
+            text = model.to_text(np.concatenate([before, ids[filled][:length], suffix]), self.mode)
+        return {"text": text, "completion": completion, "completion_length": length}
 
-        def spell(*parts: np.ndarray) -> str:
-            return model.to_text(np.concatenate(parts), self.mode)
+    def _completion(self, model: TransformersModel, before: np.ndarray, ids: np.ndarray) -> tuple[str, int, bool]:
+        """The completion, how many of the ids spell it, and whether a stop string ends it. ids: what was generated."""
+        ends = np.flatnonzero(np.isin(ids, list(model.end_tokens)))
+        length = int(ends[0]) if len(ends) else len(ids)
+        start = model.to_text(before, self.mode)
 
-        def spell_completion(count: int) -> str:
+        def spell(count: int) -> str:
             # Together with what comes before: alone, some tokenizers drop the space in front.
-            start, both = spell(before), spell(before, filled[:count])
-            return both.removeprefix(start) if both.startswith(start) else spell(filled[:count])
+            whole = model.to_text(np.concatenate([before, ids[:count]]), self.mode)
+            return whole.removeprefix(start) if whole.startswith(start) else model.to_text(ids[:count], self.mode)
 
-        completion, length = spell_completion(len(filled)), len(filled)
-        text = spell(before, filled, suffix)
+        completion = spell(length)
         found = [at for at in map(completion.find, self.stop) if at >= 0]
-        if found:
-            completion = completion[: min(found)]
-            length = bisect_left(range(length), len(completion), key=lambda count: len(spell_completion(count)))
-            text = spell(before) + completion + spell(suffix)
-        return {
-            "text": completion if example.is_chat else text, "completion": completion, "completion_length": length,
-        }  # fmt: skip
+        if not found:
+            return completion, length, False
+        stopped = bisect_left(range(length), min(found), key=lambda count: len(spell(count)))
+        return completion[: min(found)], stopped, True
+
+
+def _are_adjacent(places: np.ndarray) -> bool:
+    """Whether positions follow one another."""
+    return len(places) == places[-1] - places[0] + 1
 
 
 def _given_ids(model: TransformersModel, ids: Sequence[int | None]) -> np.ndarray:

@@ -53,7 +53,7 @@ class BlockCacheContext(Context):
     def __init__(self, model: "TransformersModel", batch: CanvasBatch, cache: BlockCache):
         sizes, device = batch.packed.sizes, model.device
         self._model, self._cache, self._sizes = model, cache, sizes
-        masked = batch.packed.tokens == model.mask_token
+        masked = batch.masked(model.mask_token)
         first, self._starts, self._stops = _blocks(masked, sizes, cache.block_size)
         lengths = self._stops - self._starts
         block_of = np.full(len(masked), _NONE)

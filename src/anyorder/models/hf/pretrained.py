@@ -21,7 +21,7 @@ from torch import Tensor
 from anyorder.data.packing import PackedBatch, ranges
 from anyorder.errors import InputError
 from anyorder.files import verify
-from anyorder.models.base import Canvas, CanvasBatch, Context
+from anyorder.models.base import NEVER, Canvas, CanvasBatch, Context
 from anyorder.models.hf.block_cache import BlockCache, BlockCacheContext
 from anyorder.models.hf.contexts import ROUND_CPU, BlockCausalContext, PaddedContext
 from anyorder.models.hf.families import END_TOKENS, FAMILIES, Family, family_of
@@ -56,6 +56,8 @@ class TransformersModel:
         self.cache: BlockCache | None = None
         self.path = path
         self.name = name or (path.name if path else "")
+        self._suppressed: torch.Tensor | None = None
+        """Ids that the distribution leaves out."""
         self.network = network.eval().requires_grad_(False)
         sum_in_fixed_order(network)
         config = network.config
@@ -80,11 +82,15 @@ class TransformersModel:
         if not self.allowed_tokens.any():
             raise InputError(f"{self.name}: its tokenizer has no tokens but special ones")
 
-    def generating(self) -> "TransformersModel":
-        """The same model, allowed to end a text."""
+    def generating(self, may_end: bool = True) -> "TransformersModel":
+        """The same model, allowed to end a text, or without end tokens in its distribution (LLaDA's logits_eos_inf)."""
         model = copy(self)
         model.allowed_tokens = self.allowed_tokens.copy()
-        model.allowed_tokens[list(self.end_tokens)] = True
+        model.allowed_tokens[list(self.end_tokens)] = may_end
+        if not may_end and self.end_tokens:
+            model._suppressed = torch.tensor(sorted(self.end_tokens), device=self.device)
+            if not model.allowed_tokens.any():
+                raise InputError("never: this model has no tokens but end tokens", "end")
         model.allowed_tokens[self.mask_token] = False
         return model
 
@@ -216,7 +222,8 @@ class TransformersModel:
         rows = len(hidden)
         states = F.pad(hidden, (0, 0, 0, -rows % ROUND_CPU))
         with RowwiseProducts() if self.runs_alone else nullcontext():
-            return self._head(inputs_embeds=states[None]).logits[0, :rows].float()
+            found = self._head(inputs_embeds=states[None]).logits[0, :rows].float()
+        return found if self._suppressed is None else found.index_fill(1, self._suppressed, NEVER)
 
     def to_tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
         return self.tokenizer.convert_ids_to_tokens([int(number) for number in ids])
