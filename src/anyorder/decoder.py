@@ -247,28 +247,19 @@ class Decoder:
             names: What messages call the `source` and the `reference`, such as the names of files.
         """
         config = config or DecodingConfig()
-        if references is not None and config.length != "gold":
-            raise InputError(f"are for the length rule gold, not for {config.length}", "references")
-        return self.decode(self._read(lines, references, names, strict), config, on_progress, on_step, top_k)
+        check_references(config, references)
+        examples = self.read(line_blocks(lines, references, names), names, strict)
+        return self.decode(examples, config, on_progress, on_step, top_k)
 
-    def _read(
-        self, lines: Iterable[Any], references: Iterable[str] | None, names: Mapping[str, str], strict: bool
+    def read(
+        self, blocks: Iterable["LineBlock"], names: Mapping[str, str] = NAMES, strict: bool = False
     ) -> Iterator[Any]:
-        """Examples, read a chunk at a time; an `InputError` if there are not as many references."""
-        remaining, first = iter(lines), 1
-        expected = None if references is None else iter(references)
-        while chunk := list(islice(remaining, CHUNK)):
-            held = None if expected is None else list(islice(expected, len(chunk)))
-            if held is not None and len(held) < len(chunk):
-                raise InputError(f"{names['source']} has more lines than {names['reference']}")
-            examples = self.task.examples(self.model, chunk, held)
-            for number, example in enumerate(examples, start=first):
+        """The examples of blocks of lines; see `stream`."""
+        for first, lines, references in blocks:
+            for number, example in enumerate(self.task.examples(self.model, lines, references), start=first):
                 if strict:
                     refuse(example.problems, number, names)
                 yield example
-            first += len(chunk)
-        if expected is not None and next(expected, None) is not None:
-            raise InputError(f"{names['source']} has fewer lines than {names['reference']}")
 
     def decode(
         self,
@@ -320,6 +311,35 @@ class Decoder:
         if not all(np.isfinite(hypothesis.logprobs).all() for hypothesis in hypotheses):
             raise InputError(f"{self.model.name}: its probabilities are not numbers, so its weights must be damaged")
         return [*best_first(hypotheses, decoding.length_penalty)[:n_best]] or [None]
+
+
+LineBlock = tuple[int, list[Any], list[str] | None]
+"""The number of the first line, counted from 1; the lines; and their references, if there are any."""
+
+
+def line_blocks(
+    lines: Iterable[Any],
+    references: Iterable[str] | None = None,
+    names: Mapping[str, str] = NAMES,
+    size: int | None = None,
+) -> Iterator[LineBlock]:
+    """Lines in blocks; an `InputError` if there are not as many references. names: see `Decoder.stream`."""
+    remaining, first = iter(lines), 1
+    expected = None if references is None else iter(references)
+    while block := list(islice(remaining, size or CHUNK)):
+        held = None if expected is None else list(islice(expected, len(block)))
+        if held is not None and len(held) < len(block):
+            raise InputError(f"{names['source']} has more lines than {names['reference']}")
+        yield first, block, held
+        first += len(block)
+    if expected is not None and next(expected, None) is not None:
+        raise InputError(f"{names['source']} has fewer lines than {names['reference']}")
+
+
+def check_references(config: DecodingConfig, references: object) -> None:
+    """Raise an `InputError` for references that the length rule does not ask for."""
+    if references is not None and config.length != "gold":
+        raise InputError(f"are for the length rule gold, not for {config.length}", "references")
 
 
 def _usual_task(model: Any) -> Task | None:

@@ -10,6 +10,7 @@
 Knows nothing about what they register.
 """
 
+import hashlib
 import sys
 import traceback
 from pathlib import Path
@@ -46,6 +47,11 @@ def load_plugin(path: str | Path) -> ModuleType:
         raise _describe(error, path, str(file)) from error
     _LOADED[file] = module
     return module
+
+
+def loaded_plugins() -> dict[str, str]:
+    """The files that were run, in order, and a hash of what is in each."""
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in _LOADED}
 
 
 def plugin_error(error: Exception) -> InputError | None:

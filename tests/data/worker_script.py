@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from anyorder.data.workers import Workers
+from anyorder.data.workers import Workers, blocks
 from anyorder.errors import InputError
 
 
@@ -21,7 +21,7 @@ def work(chunk: list[int]) -> int:
 if __name__ == "__main__":
     try:
         with Workers(2) as workers:
-            print(sum(workers.map(work, range(10**5 if os.environ["TASK"] == "work" else 5000))))
+            print(sum(workers.map(work, blocks(range(10**5 if os.environ["TASK"] == "work" else 5000), 2048))))
     except InputError as error:
         sys.exit(str(error))
     except KeyboardInterrupt:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from anyorder.cli.parser import SharedOptions
+from anyorder.cluster import Cluster, connect
+from anyorder.cluster_decoder import load_on
 from anyorder.decoder import Decoder, load
 from anyorder.decoding.config import DecodingConfig
-from anyorder.device import Device, join_processes, resolve_device
+from anyorder.device import Device, join_processes, process_count, resolve_device
 from anyorder.errors import InputError
 from anyorder.files import atomic_file
 from anyorder.progress import is_main_process
@@ -41,18 +43,31 @@ class SearchOptions(SharedOptions):
     """Device to run on."""
     batch_tokens: int | None = None
     """Tokens to decode per batch. On CUDA, rounding may change a few results."""
+    cluster: str | None = None
+    """Work on a Ray cluster: auto (the one this machine belongs to, or else all of its cores or GPUs), or HOST:PORT.
+    Results are the same; see docs/cluster.md."""
 
     def config(self, **more: Any) -> DecodingConfig:
         """The config of these options and more fields."""
-        own = {name: value for name, value in vars(self).items() if name != "device"}
+        own = {name: value for name, value in vars(self).items() if name not in ("device", "cluster")}
         return DecodingConfig(**own, **more)
 
 
-def open_decoder(model: str, device: str, task: str | Task | None = None) -> Decoder:
-    """The model on this process's device; joins the other processes if a launcher started several."""
+def open_decoder(model: str, device: str, task: str | Task | None = None, cluster: Cluster | None = None) -> Decoder:
+    """The model on this process's device, or on the workers of a cluster; joins the other processes if a launcher
+    started several."""
+    if cluster is not None:
+        return load_on(cluster, model, device, task)
     place = resolve_device(device)
     join_processes(place)
     return load(model, task=task, device=place)
+
+
+def connected(address: str | None, out: Path | None = None) -> AbstractContextManager[Cluster | None]:
+    """See `cluster.connect`; None without an address."""
+    if address is not None and process_count() > 1:
+        raise InputError("does not go together with a launcher: Ray starts the processes", "cluster")
+    return nullcontext() if address is None else connect(address, out)
 
 
 def split_limits(text: str) -> list[int | None]:

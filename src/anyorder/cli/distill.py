@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from anyorder import progress
+from anyorder.cli.common import connected
 from anyorder.device import Device
 from anyorder.progress import Screen
 from anyorder.reproduce.distillation import distill as distill_store
@@ -17,6 +18,7 @@ def distill(
     beam: int = 1,
     seed: int = 1,
     device: Device = "auto",
+    cluster: str | None = None,
 ) -> None:
     """Translate the training text of a store with an autoregressive baseline.
 
@@ -33,8 +35,12 @@ def distill(
         beam: Beam size; 1 is greedy.
         seed: Seed for drawing pairs.
         device: Device to run on.
+        cluster: Work on a Ray cluster: auto (the one this machine belongs to, or else all of its cores or GPUs), or
+            HOST:PORT. The store is the same; see docs/cluster.md.
     """
-    with progress.bar("translating", unit="sentences") as bar:
+    if cluster is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)  # what is done is kept there
+    with connected(cluster, out) as machines, progress.bar("translating", unit="sentences") as bar:
         result = distill_store(
             data,
             baseline,
@@ -45,6 +51,7 @@ def distill(
             seed=seed,
             device=device,
             on_progress=bar.advance,
+            cluster=machines,
         )
     screen = Screen()
     screen.print_text(f"{result.pairs:,} pairs were translated in both directions.")

@@ -5,8 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anyorder import progress
-from anyorder.cli.common import SearchOptions, check_apart, open_decoder, output_file, print_note, split_limits
+from anyorder.cli.common import (
+    SearchOptions,
+    check_apart,
+    connected,
+    open_decoder,
+    output_file,
+    print_note,
+    split_limits,
+)
 from anyorder.cli.parser import SharedOptions
+from anyorder.cluster import Cluster
 from anyorder.data.corpus import read_parallel
 from anyorder.data.line_problems import LineReport
 from anyorder.decoder import Decoder
@@ -120,14 +129,19 @@ def evaluate(
     files, references = ([Path(name) for name in given or ()] for given in (trajectories, reference))
     outputs = {"--json": json, "--table": table, "--timings": timings}
     check_apart(outputs, [system.source, system.text, *references, *files])
-    with output_file(json) as file, output_file(table) as paper, output_file(timings) as times:
+    with (
+        connected(decoding.cluster if trajectories is None else None, json) as cluster,
+        output_file(json) as file,
+        output_file(table) as paper,
+        output_file(timings) as times,
+    ):
         if trajectories is not None:
             given = {**system.changed(), **decoding.changed(), **({} if timings is None else {"timings": timings})}
             for name in given:
                 raise InputError("is for decoding with a model and does not go together with --trajectories", name)
             result = _score_files(files, references, scoring)
         else:
-            result = _score_orders(decoding, system, scoring, references)
+            result = _score_orders(decoding, system, scoring, references, cluster)
         if file:
             file.write(json_format.dumps(result.as_json(), indent=2) + "\n")
         if times:
@@ -169,7 +183,11 @@ def _score_files(files: list[Path], references: list[Path], scoring: ScoringOpti
 
 
 def _score_orders(
-    decoding: SearchOptions, system: SystemOptions, scoring: ScoringOptions, references: list[Path]
+    decoding: SearchOptions,
+    system: SystemOptions,
+    scoring: ScoringOptions,
+    references: list[Path],
+    cluster: Cluster | None,
 ) -> Evaluation:
     model, direction, text, source = system.model, system.direction, system.text, system.source
     fills = model is not None and (system.task is not None or text is not None or is_transformers(model))
@@ -197,7 +215,7 @@ def _score_orders(
         task = Infill()
     elif system.task is not None:
         task = make_task(system.task) if system.task in TASKS else make_puzzle(system.task)
-    decoder = open_decoder(model, decoding.device, task)
+    decoder = open_decoder(model, decoding.device, task, cluster)
     if text is None and decoder.task.name == Infill.name:
         raise InputError(f"{model} fills masks: give --text with plain text, or --task with the puzzles that it solves")
     files = [text] if text else [source, *references] if source else _sample(decoder, model)

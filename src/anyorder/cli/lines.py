@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from anyorder import progress
-from anyorder.cli.common import SearchOptions, check_apart, open_decoder, output_file, print_note
+from anyorder.cli.common import SearchOptions, check_apart, connected, open_decoder, output_file, print_note
 from anyorder.cli.parser import SharedOptions
 from anyorder.data.corpus import OnInvalid, decode_lines, open_bytes, read_lines, read_text
 from anyorder.data.line_problems import LineNote, LineReport
@@ -242,8 +242,11 @@ def _run_lines(
     check_apart({"--json": output.json}, [given.file, reference])
     count, unsolvable, report = 0, 0, LineReport()
     # What was decoded stays if standard output fails: if nobody reads it, or it lacks a character.
-    with output_file(output.json, keep_on=(BrokenPipeError, UnicodeEncodeError)) as file:
-        decoder = open_decoder(model, decoding.device, task)
+    with (
+        connected(decoding.cluster, output.json) as cluster,
+        output_file(output.json, keep_on=(BrokenPipeError, UnicodeEncodeError)) as file,
+    ):
+        decoder = open_decoder(model, decoding.device, task, cluster)
         with progress.bar(f"{stem}ing", unit=f"{decoder.task.unit}s") as bar:
             stream = decoder.stream(
                 given.lines,

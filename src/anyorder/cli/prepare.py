@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from anyorder.cli.common import connected
 from anyorder.data.corpus import parse_corpora
 from anyorder.data.prepare import FilterConfig
 from anyorder.data.prepare import prepare as prepare_store
@@ -27,6 +28,7 @@ def prepare(
     text: TextConfig = TextConfig(),  # noqa: B008 - frozen
     filters: FilterConfig = FilterConfig(),  # noqa: B008
     workers: int | None = None,
+    cluster: str | None = None,
 ) -> None:
     """Turn parallel text into a prepared store.
 
@@ -52,6 +54,8 @@ def prepare(
         text: Text normalization.
         filters: Which training pairs to keep.
         workers: Number of processes; by default one per core.
+        cluster: Work on a Ray cluster: auto (the one this machine belongs to, or else all of its cores), or HOST:PORT.
+            The store is the same; see docs/cluster.md.
     """
     codes = tuple(check_language(code.strip()) for code in languages.split(","))
     if len(set(codes)) != len(codes):
@@ -61,18 +65,20 @@ def prepare(
         if specs.get(name):
             raise InputError(f"split '{name}' is named twice")
     specs |= splits
-    report = prepare_store(
-        codes,
-        {name: parse_corpora(spec, codes) for name, spec in specs.items() if spec},
-        out,
-        mono=parse_corpora(mono, codes),
-        vocabulary=_vocabulary(tokenizer) if tokenizer else vocabulary,
-        vocabulary_alpha=vocabulary_alpha,
-        text=text,
-        filters=filters,
-        hold_out=_amounts(hold_out),
-        workers=workers,
-    )
+    with connected(cluster) as machines:
+        report = prepare_store(
+            codes,
+            {name: parse_corpora(spec, codes) for name, spec in specs.items() if spec},
+            out,
+            mono=parse_corpora(mono, codes),
+            vocabulary=_vocabulary(tokenizer) if tokenizer else vocabulary,
+            vocabulary_alpha=vocabulary_alpha,
+            text=text,
+            filters=filters,
+            hold_out=_amounts(hold_out),
+            workers=workers,
+            cluster=machines,
+        )
     from anyorder.report.terminal import filter_table
 
     screen = Screen()

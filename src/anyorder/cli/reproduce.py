@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anyorder import progress
-from anyorder.cli.common import print_note, split_limits
+from anyorder.cli.common import connected, print_note, split_limits
 from anyorder.cli.parser import SharedOptions
 from anyorder.errors import InputError
 from anyorder.orders import split_orders
@@ -38,6 +38,7 @@ def reproduce(
     part: str = "1/1",
     so_far: bool = False,
     dry_run: bool = False,
+    cluster: str | None = None,
 ) -> None:
     """Reproduce a table of the paper (Jiang & Bansal 2021), or all of them.
 
@@ -61,6 +62,8 @@ def reproduce(
             GPU. The part that ends last writes the table.
         so_far: Do no work. Write the table from what is finished, while other processes may be working on the rest.
         dry_run: Only list the jobs, and which of them are done.
+        cluster: Do the jobs on a Ray cluster: auto (the one this machine belongs to, or else all of its cores or GPUs),
+            or HOST:PORT. See docs/cluster.md.
     """
     tables = list(TABLES) if table == ALL else [table]
     if table == ALL:
@@ -88,7 +91,9 @@ def reproduce(
             screen.print_text(f"{'done' if is_done else 'missing':7}  {job.title}")
         screen.print_text(f"{sum(done)} of {len(jobs)} jobs are done; {len(jobs) - sum(done)} are missing")
         return
-    for report in reproduce_tables(requests, chosen, so_far, lambda line: print_note("reproduce", line)):
+    with connected(cluster) as machines:
+        reports = reproduce_tables(requests, chosen, so_far, lambda line: print_note("reproduce", line), machines)
+    for report in reports:
         _print(report, out / (options.name or report.table.name), screen)
 
 

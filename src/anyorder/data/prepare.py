@@ -9,7 +9,7 @@ import os
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain
@@ -19,18 +19,21 @@ from typing import Any
 import numpy as np
 
 from anyorder import progress
+from anyorder.cluster import Cluster
 from anyorder.data import store
 from anyorder.data.corpus import Corpus, read_lines, split_by_language
 from anyorder.data.packing import Side
 from anyorder.data.text import Text, TextConfig
 from anyorder.data.vocabulary import Vocabulary, balance_languages
-from anyorder.data.workers import MAX_WORKERS, Workers
+from anyorder.data.workers import MAX_WORKERS, Workers, blocks
 from anyorder.errors import InputError, check_number, unknown
 from anyorder.files import atomic_folder, sha256
 
 MONOLINGUAL = "mono"
 MAX_VOCABULARY = 10_000_000
 """Maximum size of a learned vocabulary."""
+BLOCK = 2048
+"""Lines that a process works on at a time."""
 REASONS = ("kept", "empty", "duplicate", "in another split", "too short", "too long", "ratio")
 
 
@@ -95,6 +98,7 @@ def prepare(
     filters: FilterConfig | None = None,
     hold_out: Mapping[str, Mapping[str, int]] | None = None,
     workers: int | None = None,
+    cluster: Cluster | None = None,
 ) -> FilterReport:
     """Write a store and return the report of where every line went.
 
@@ -110,10 +114,13 @@ def prepare(
         vocabulary_alpha: Below 1, languages with less text get more weight when it is learned; see `balance_languages`.
         hold_out: New splits made of the last pairs of training corpora: `{"order": {"news": 5000}}`.
         workers: Number of processes; one per core if None.
+        cluster: Use the cores of these machines instead. They must see the folder of `out`, too.
     """
     languages, text, filters = tuple(languages), text or TextConfig(), filters or FilterConfig()
     hold_out = hold_out or {}
     check_number("workers", workers, at_least=1, at_most=MAX_WORKERS)
+    if workers is not None and cluster is not None:
+        raise InputError("are of one machine; a cluster knows its own", "workers")
     if isinstance(vocabulary, int):
         check_number("vocabulary", vocabulary, at_least=1, at_most=MAX_VOCABULARY)
     check_number("vocabulary_alpha", vocabulary_alpha, at_least=0, at_most=1)
@@ -122,7 +129,8 @@ def prepare(
         raise InputError("nothing to prepare: name at least one parallel or monolingual corpus")
     monolingual = split_by_language(mono, languages)
     report = FilterReport()
-    with atomic_folder(out, replace=False) as folder, Workers(workers or os.cpu_count() or 1) as pool:
+    processes = Workers(workers or os.cpu_count() or 1) if cluster is None else nullcontext(cluster)
+    with atomic_folder(out, replace=False) as folder, processes as pool:
         spool = folder / "spool"
         spool.mkdir()
         tokenized: dict[str, _TokenizedSplit] = {}
@@ -272,13 +280,14 @@ class _TokenizedSplit:
     """(lines,) uint8"""
 
 
-def _tokenize(pool: Workers, spool: Path, lines: UsableLines, text: TextConfig) -> _TokenizedSplit:
+def _tokenize(pool: Workers | Cluster, spool: Path, lines: UsableLines, text: TextConfig) -> _TokenizedSplit:
     """The first pass."""
     counts: dict[str, Counter[str]] = {language: Counter() for language in lines.languages}
     files = {language: spool / f"{lines.split}.{language}" for language in lines.languages}
+    work = partial(_words_of, lines.languages, text)
     with progress.bar(f"tokenizing {lines.split}", unit="lines") as bar, ExitStack() as opened:
         outputs = [opened.enter_context(file.open("w", encoding="utf-8", newline="\n")) for file in files.values()]
-        for columns, chunk_counts, size in pool.map(partial(_words_of, lines.languages, text), lines):
+        for columns, chunk_counts, size in pool.map(work, blocks(lines, BLOCK)):
             for output, column in zip(outputs, columns, strict=True):
                 output.write(column)
             for total, column_counts in zip(counts.values(), chunk_counts, strict=True):
@@ -299,14 +308,16 @@ def _learn_vocabulary(tokenized: Mapping[str, _TokenizedSplit], size: int, alpha
         return Vocabulary.learn(counts, size)
 
 
-def _encode(pool: Workers, folder: Path, vocab_size: int, words: _TokenizedSplit, dtype: np.dtype) -> dict[str, Side]:
+def _encode(
+    pool: Workers | Cluster, folder: Path, vocab_size: int, words: _TokenizedSplit, dtype: np.dtype
+) -> dict[str, Side]:
     """The second pass: all lines by language, not filtered yet, their ids memory-mapped."""
-    sides = {}
+    sides, work = {}, partial(_ids_of, folder.absolute(), vocab_size, dtype)
     for language, file in words.files.items():
         ids_file = file.with_name(file.name + ".ids")
         lengths = []
         with progress.bar(f"encoding {file.name}", len(words.corpus), "lines") as bar, ids_file.open("wb") as output:
-            for chunk_ids, chunk_lengths in pool.map(partial(_ids_of, folder, vocab_size, dtype), read_lines(file)):
+            for chunk_ids, chunk_lengths in pool.map(work, blocks(read_lines(file), BLOCK)):
                 output.write(chunk_ids.tobytes())
                 lengths.append(chunk_lengths)
                 bar.advance(len(chunk_lengths))

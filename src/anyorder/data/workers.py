@@ -1,4 +1,4 @@
-"""A pool of processes that work on chunks of a long stream, in order. Knows nothing about the work.
+"""A pool of processes of this machine that work on blocks of a long stream, in order. Knows nothing about the work.
 
 The processes exit when their parent does, however it ends, and leave Ctrl-C to it.
 """
@@ -18,13 +18,21 @@ from typing import TypeVar
 
 from anyorder.errors import InputError
 
-CHUNK = 2048
-"""Number of items sent to a process at a time."""
 MAX_WORKERS = 1024
 PARALLELISM = "TOKENIZERS_PARALLELISM"
 """The environment variable that the tokenizers library reads."""
 In = TypeVar("In")
 Out = TypeVar("Out")
+
+
+def blocks(items: Iterable[In], size: int) -> Iterator[list[In]]:
+    """Lists of `size` items, the last one perhaps shorter.
+
+    >>> list(blocks("abcde", 2))
+    [['a', 'b'], ['c', 'd'], ['e']]
+    """
+    remaining = iter(items)
+    return iter(lambda: list(islice(remaining, size)), [])
 
 
 class Workers:
@@ -50,18 +58,16 @@ class Workers:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def map(self, work: Callable[[list[In]], Out], items: Iterable[In]) -> Iterator[Out]:
-        """The result of `work` for each chunk of the items, in order. Only a few chunks are in memory at a time."""
-        iterator = iter(items)
-        chunks = iter(lambda: list(islice(iterator, CHUNK)), [])
+    def map(self, work: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
+        """The result of `work` for each item, in order. Only a few items are in memory at a time."""
         if self._pool is None:
-            yield from map(work, chunks)
+            yield from map(work, items)
             return
         pending: deque[Future[Out]] = deque()
         try:
-            for chunk in chunks:
+            for item in items:
                 with _interrupts_held_back():
-                    pending.append(self._pool.submit(work, chunk))
+                    pending.append(self._pool.submit(work, item))
                 if len(pending) >= 4 * self._count:
                     yield pending.popleft().result()
             while pending:

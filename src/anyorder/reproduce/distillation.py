@@ -7,13 +7,17 @@ baseline's output.
 
 import shutil
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from anyorder.cluster import Cluster
 from anyorder.data.packing import Side
 from anyorder.data.store import MANIFEST, MAX_CORPORA, Split, Store, join, write_corpus, write_side
 from anyorder.data.vocabulary import FILE as VOCABULARY
@@ -22,7 +26,6 @@ from anyorder.errors import InputError, check_number
 from anyorder.files import atomic_folder, sha256, write_json
 from anyorder.models.native.storage import WEIGHTS
 from anyorder.reproduce.autoregressive import Autoregressive
-from anyorder.training.config import choose_by_device
 
 SPLIT = "train"
 CHUNK_PAIRS = 1_024
@@ -51,28 +54,31 @@ def distill(
     seed: int = 1,
     device: str = "cpu",
     on_progress: Callable[[int], None] = lambda sentences: None,
+    cluster: Cluster | None = None,
 ) -> Distilled:
     """Write a store in which the baseline's translations replace the targets of training pairs.
 
     `data` holds parallel text of two languages with the baseline's vocabulary. Other splits stay as they are, and so do
     training pairs that are not translated: pairs are drawn at random, and after the minutes no more are begun.
+
+    cluster: Translate on these machines, which must see `data` and `baseline`, too.
     """
     check_number("pairs", pairs, at_least=1)
     check_number("minutes", minutes, above=0)
     check_number("beam", beam, at_least=1, at_most=MAX_BEAM)
     check_number("seed", seed, at_least=0)
-    store, place = Store(data), resolve_device(device)
+    store, place = Store(data), resolve_device(device if cluster is None else "cpu")
     split, eos = _training_split(store), store.vocabulary.eos
     for name in store.split_names:
         store.split(name)  # damage is found before the work
+    on_gpu = place.type == "cuda" if cluster is None else cluster.uses_gpus(device)
     teacher = _load(baseline, store, split, place)
 
-    def translate(rows: np.ndarray, target: str) -> tuple[Split, int]:
+    def with_targets(rows: np.ndarray, target: str, found: Sequence[Any]) -> tuple[Split, int]:
         """Pairs with new targets, and how many of them kept the real one."""
         (source,) = set(store.languages) - {target}
         part, longest = _take(split, rows), int(split.sides[target].lengths.max())
-        sources, real = ([part.sides[side][i] for i in range(len(rows))] for side in (source, target))
-        found = teacher.translate(sources, target, beam, on_progress)
+        real = [part.sides[target][i] for i in range(len(rows))]
         usable = [1 < len(ids) <= longest + 1 and ids[-1] == eos for ids in found]
         ids = [new[:-1] if good else old for new, old, good in zip(found, real, usable, strict=True)]
         side = Side(np.concatenate(ids).astype(real[0].dtype), np.cumsum(list(map(len, ids))))
@@ -81,23 +87,68 @@ def distill(
         return replace(part, sides=sides, corpora=corpora, only_into=only_into), usable.count(False)
 
     drawn, done = np.random.default_rng(seed).permutation(len(split)), 0
-    wanted = len(drawn[:pairs])
-    chunk = choose_by_device(None, place, cuda=64 * CHUNK_PAIRS, cpu=CHUNK_PAIRS)
-    with atomic_folder(out, replace=False) as folder:
+    wanted, chunk = len(drawn[:pairs]), 64 * CHUNK_PAIRS if on_gpu else CHUNK_PAIRS
+    begun: deque[tuple[np.ndarray, str]] = deque()
+
+    def tasks() -> Iterator[_Sources]:
+        nonlocal done
         end = float("inf") if minutes is None else time.monotonic() + minutes * 60
-        parts, kept = [], dict.fromkeys(store.languages, 0)
         while done < wanted and (not done or time.monotonic() < end):
             rows = np.sort(drawn[done : min(done + chunk, wanted)])
-            for target in store.languages:
-                part, kept_here = translate(rows, target)
-                parts.append(part)
-                kept[target] += kept_here
             done += len(rows)
+            for target in store.languages:
+                begun.append((rows, target))
+                (source,) = set(store.languages) - {target}
+                side = _take(split, rows).sides[source]
+                yield [side[i] for i in range(len(rows))], target
+
+    with atomic_folder(out, replace=False) as folder:
+        parts, kept = [], dict.fromkeys(store.languages, 0)
+        translated: Iterator[list[Any]]
+        if cluster is None:
+            translated = (teacher.translate(*one, beam, on_progress) for one in tasks())
+        else:
+            work = _Translate(baseline.absolute(), data.absolute(), sha256(baseline / WEIGHTS), on_gpu, beam)
+            translated = cluster.map(work, tasks(), on_gpu)
+        for found in translated:
+            rows, target = begun.popleft()
+            part, kept_here = with_targets(rows, target, found)
+            parts.append(part)
+            kept[target] += kept_here
+            if cluster is not None:
+                on_progress(len(rows))
         if done < len(split):
             parts.append(_take(split, np.sort(drawn[done:])))
         record = {"baseline": sha256(baseline / WEIGHTS), "beam": beam, "seed": seed, "pairs": done, "kept": kept}
         _write(folder, store, join(parts), record)
     return Distilled(done, kept)
+
+
+_Sources = tuple[list[np.ndarray], str]
+"""The ids of sentences, and the language to translate them into."""
+
+
+@dataclass(frozen=True)
+class _Translate:
+    """In a worker: the ids of the baseline's translations."""
+
+    baseline: Path
+    data: Path
+    checksum: str
+    """Of the baseline's weights: kept results are those of this baseline."""
+    on_gpu: bool
+    beam: int
+
+    def __call__(self, given: _Sources) -> list[list[int]]:
+        sources, target = given
+        teacher = _teacher(self.baseline, self.data, "cuda" if self.on_gpu else "cpu")
+        return [ids.tolist() for ids in teacher.translate(sources, target, self.beam, lambda count: None)]
+
+
+@cache
+def _teacher(baseline: Path, data: Path, device: str) -> Autoregressive:
+    """Each worker loads the baseline once."""
+    return Autoregressive(baseline, Store(data).vocabulary, f"{data}", torch.device(device))
 
 
 def _training_split(store: Store) -> Split:

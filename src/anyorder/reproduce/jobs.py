@@ -354,9 +354,19 @@ def choose_part(jobs: Sequence[Job], part: tuple[int, int]) -> list[int]:
     and none waits for another. What is done already does not change the parts.
     """
     index, count = part
-    places = [(job.needs or job).folder for job in jobs]
+    places = [_place(job) for job in jobs]
     groups = {place: group for group, place in enumerate(dict.fromkeys(places))}
     return [number for number, place in enumerate(places) if groups[place] % count == index - 1]
+
+
+def most_parts(jobs: Sequence[Job]) -> int:
+    """The number of parts that the jobs can be divided into."""
+    return len(set(map(_place, jobs)))
+
+
+def _place(job: Job) -> Path:
+    """Jobs with the same one are in the same part."""
+    return (job.needs or job).folder
 
 
 def write_whole_json(file: Path, value: Any) -> None:

@@ -11,6 +11,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Literal
 
+from anyorder.cluster import Cluster
 from anyorder.data.store import Store
 from anyorder.decoder import Decoder, load
 from anyorder.decoding.config import DecodingConfig, make_length
@@ -29,8 +30,10 @@ from anyorder.reproduce.jobs import (
     Job,
     RunJob,
     Scale,
+    choose_part,
     learn_job,
     model_label,
+    most_parts,
     order_job,
     run_jobs,
     settings_of,
@@ -127,6 +130,7 @@ def reproduce(
     part: tuple[int, int] = (1, 1),
     so_far: bool = False,
     on_line: Callable[[str], None] = lambda line: None,
+    cluster: Cluster | None = None,
 ) -> list[Report]:
     """Do the missing jobs of some tables, and write the tables to `Request.out`, which they share.
 
@@ -136,6 +140,7 @@ def reproduce(
             that ends last writes the tables.
         so_far: Do no job. Write the part of each table that is finished; processes may be working on the rest.
         on_line: Called with a line before each job, and with what else there is to say.
+        cluster: Do the jobs on these machines, which must see the same files.
 
     Returns:
         The tables that were written; none if a signal stopped the work, or if another part is not done.
@@ -144,17 +149,24 @@ def reproduce(
     check_writable(out)
     if process_count() > 1:
         raise InputError("a launcher cannot share the jobs of a table: start the command itself, once for each part")
+    if cluster is not None:
+        if part != (1, 1):
+            raise InputError("does not go together with a cluster, which shares all jobs", "part")
+        requests = [_absolute(request) for request in requests]
+    asked = requests
+    if cluster is not None:  # here, jobs are only listed
+        requests = [replace(request, device="cpu") for request in requests]
     training, requests = with_paper(requests)
     untrained = ", ".join(job.folder.parent.name for job in training if not job.done)
     if so_far and untrained:
         raise InputError(f"has nothing to show yet: the model for {untrained} is not trained", "so_far")
-    if not so_far and not _finish(training, part, on_line):
+    if not so_far and not _finish(training, part, on_line, cluster, _Part(asked, trained=False)):
         return []
     plans = make_plans(requests)
     if so_far:
         for plan in plans:
             plan.drop_unfinished()
-    elif not _finish(jobs_of(plans), part, on_line):
+    elif not _finish(jobs_of(plans), part, on_line, cluster, _Part(asked, trained=True)):
         return []
     unfinished = [plan.table.name for plan in plans if not plan.parts]
     if len(unfinished) == len(plans):
@@ -180,9 +192,40 @@ def list_jobs(requests: Sequence[Request]) -> list[Job]:
     return [*training, *jobs_of(make_plans(requests))]
 
 
-def _finish(jobs: Sequence[Job], part: tuple[int, int], on_line: Callable[[str], None]) -> bool:
-    """Do the jobs of a part; whether all jobs of all parts are done then."""
-    if not run_jobs(jobs, part, on_line):
+@dataclass(frozen=True)
+class _Part:
+    """In a worker: do one part of the jobs. trained: whether those that follow the training."""
+
+    requests: Sequence[Request]
+    trained: bool
+
+    def __call__(self, part: tuple[int, int]) -> bool:
+        training, requests = with_paper(self.requests)
+        return run_jobs(jobs_of(make_plans(requests)) if self.trained else training, part, lambda line: None)
+
+
+def _absolute(request: Request) -> Request:
+    """The request for processes that work in other folders."""
+    models = [str(Path(one).absolute()) if Path(one).exists() else one for one in request.models]
+    baseline = request.baseline_model and request.baseline_model.absolute()
+    data = [folder.absolute() for folder in request.data]
+    return replace(request, out=request.out.absolute(), models=models, data=data, baseline_model=baseline)
+
+
+def _finish(
+    jobs: Sequence[Job], part: tuple[int, int], on_line: Callable[[str], None], cluster: Cluster | None, work: _Part
+) -> bool:
+    """Do the jobs of a part, or of all parts on a cluster; whether all jobs of all parts are done then."""
+    if cluster is not None:
+        count = most_parts(jobs)
+        parts = [(index, count) for index in range(1, count + 1)]
+        titles = {one: [jobs[i].title for i in choose_part(jobs, one) if not jobs[i].done] for one in parts}
+        begun = [one for one in parts if titles[one]]
+        on_gpu = cluster.uses_gpus(work.requests[0].device)
+        for one, _ in zip(begun, cluster.map(work, begun, on_gpu, ahead=len(begun)), strict=True):
+            for title in titles[one]:
+                on_line(f"done: {title}")
+    elif not run_jobs(jobs, part, on_line):
         on_line("stopped; run the same command to continue")
         return False
     missing = sum(not job.done for job in jobs)

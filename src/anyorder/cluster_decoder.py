@@ -1,0 +1,152 @@
+"""A decoder whose lines and examples are decoded by the workers of a cluster. The results are those of one process."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from anyorder.cluster import Cluster
+from anyorder.data.workers import blocks
+from anyorder.decoder import NAMES, Decoder, LineBlock, check_references, line_blocks, load
+from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.stepper import TOP_K, Step
+from anyorder.decoding.trajectory import Trajectory
+from anyorder.errors import InputError
+from anyorder.models.hf.pretrained import PREFIX
+from anyorder.tasks import Task
+
+BLOCK, GPU_BLOCK, SMALL_BLOCK = 256, 1024, 16
+"""Lines that are decoded together: by a core, by a GPU, and at least."""
+
+
+def load_on(cluster: Cluster, model: str, device: str = "auto", task: str | Task | None = None) -> Decoder:
+    """See `anyorder.load`. The workers load the model by its name, a folder from the same path.
+
+    device: of the workers; `auto` is CUDA if the cluster has GPUs.
+    """
+    where = "cuda" if cluster.uses_gpus(device) else "cpu"
+    loaded = load(model, device="cpu").model
+    files = sorted(file for file in loaded.path.rglob("*") if file.is_file()) if loaded.path else []
+    stamp = tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files)
+    source = _Source(_absolute(model), where, stamp)
+    return ClusterDecoder(cluster, source, loaded, task)
+
+
+def _absolute(model: str) -> str:
+    """The name of a model for a process that works in another folder."""
+    name = model.removeprefix(PREFIX)
+    return model.removesuffix(name) + os.path.abspath(name) if Path(name).exists() else model
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What workers load a model from."""
+
+    model: str
+    device: str
+    stamp: tuple[tuple[str, int, int], ...]
+    """Its files with their sizes and times: kept results are those of this model."""
+
+    def decoder(self) -> Decoder:
+        return _load(self.model, self.device)
+
+
+_load = cache(lambda model, device: load(model, device=device))
+"""Each worker loads a model once."""
+
+
+class ClusterDecoder(Decoder):
+    """Like other decoders; its own model, on the CPU, reads test sets and looks up orders."""
+
+    def __init__(self, cluster: Cluster, source: _Source, model: Any, task: str | Task | None):
+        super().__init__(model, task)
+        self._cluster, self._source = cluster, source
+
+    def with_task(self, task: str | Task | None) -> "ClusterDecoder":
+        return ClusterDecoder(self._cluster, self._source, self.model, task)
+
+    def stream(
+        self,
+        lines: Iterable[Any],
+        config: DecodingConfig | None = None,
+        references: Iterable[str] | None = None,
+        on_progress: Callable[[int], None] = lambda lines: None,
+        on_step: Callable[[Step], None] | None = None,
+        top_k: int = TOP_K,
+        names: Mapping[str, str] = NAMES,
+        strict: bool = False,
+    ) -> Iterator[Trajectory]:
+        config = self._checked(config, on_step, references)
+        work = _DecodeLines(self._source, self.task, config, dict(names), strict)
+        return self._map(work, line_blocks(lines, references, names, self._block), on_progress)
+
+    def decode(
+        self,
+        examples: Iterable[Any],
+        config: DecodingConfig | None = None,
+        on_progress: Callable[[int], None] = lambda lines: None,
+        on_step: Callable[[Step], None] | None = None,
+        top_k: int = TOP_K,
+    ) -> Iterator[Trajectory]:
+        size = self._block
+        if isinstance(examples, Sized):  # a small test set is for all workers, too
+            share = len(examples) // (2 * max(1, self._cluster.workers(self._on_gpu)))
+            size = min(size, max(SMALL_BLOCK, share))
+        work = _DecodeExamples(self._source, self.task, self._checked(config, on_step))
+        return self._map(work, blocks(examples, size), on_progress)
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._source.device != "cpu"
+
+    @property
+    def _block(self) -> int:
+        return GPU_BLOCK if self._on_gpu else BLOCK
+
+    def _map(
+        self, work: Callable[[Any], list[str]], items: Iterable[Any], on_progress: Callable[[int], None]
+    ) -> Iterator[Trajectory]:
+        for found in self._cluster.map(work, items, self._on_gpu):
+            on_progress(len(found))
+            yield from map(Trajectory.from_json, found)
+
+    def _checked(
+        self, config: DecodingConfig | None, on_step: object = None, references: object = None
+    ) -> DecodingConfig:
+        config = config or DecodingConfig()
+        if on_step is not None:
+            raise InputError("steps cannot be followed on a cluster")
+        check_references(config, references)
+        self.bind(config)  # an unknown order is found before any work
+        return config
+
+
+@dataclass(frozen=True)
+class _DecodeExamples:
+    """In a worker: the trajectories of some examples, as JSON."""
+
+    source: _Source
+    task: Task
+    config: DecodingConfig
+
+    def __call__(self, examples: Sequence[Any]) -> list[str]:
+        decoder = self.source.decoder().with_task(self.task)
+        return [trajectory.to_json() for trajectory in decoder.decode(examples, self.config)]
+
+
+@dataclass(frozen=True)
+class _DecodeLines:
+    """In a worker: the trajectories of a block of lines, as JSON."""
+
+    source: _Source
+    task: Task
+    config: DecodingConfig
+    names: dict[str, str]
+    strict: bool
+
+    def __call__(self, block: LineBlock) -> list[str]:
+        decoder = self.source.decoder().with_task(self.task)
+        examples = decoder.read([block], self.names, self.strict)
+        return [trajectory.to_json() for trajectory in decoder.decode(examples, self.config)]
