@@ -10,6 +10,7 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from anyorder import progress as bars
 from anyorder.data.line_problems import refuse
@@ -30,6 +31,7 @@ from anyorder.tasks import TASKS, Generate, Infill, PuzzleTask, Task, Translatio
 from anyorder.tasks.masked import DEFAULT_LENGTH, End
 from anyorder.tasks.prompts import as_prompts
 from anyorder.tasks.puzzles import TASK_KEY
+from anyorder.tasks.tensors import GeneratedIds, TensorSettings
 
 CHUNK = 4096
 """Lines that are decoded before the first of them is handed out: sorted by length they fill batches well."""
@@ -181,6 +183,40 @@ class Decoder:
         return self.with_task(Generate(length, chat, system, stop, end, early_stop)).run(
             as_prompts(prompts), order, **options
         )
+
+    def generate_ids(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, generation_config: Any = None,
+        order: str | Order | None = None, schedule: str | int | Schedule = AUTO, revision: str | Revision = "none",
+        seed: int = 1, batch_tokens: int | None = None, **settings: Any,
+    ) -> Tensor | GeneratedIds:  # fmt: skip
+        """Continue token ids: takes and returns tensors as `generate` of Transformers does.
+
+        A prompt is all that the model reads before the masks, exactly as given. The result of a row does not depend on
+        the others.
+
+        Args:
+            input_ids: (B, T) the prompts, padded on the left or on the right.
+            attention_mask: (B, T) 0 at padding. By default, padding is wherever the padding token is, unless that token
+                also ends texts.
+            generation_config: A `GenerationConfig`. What it sets besides the settings below is an `InputError` if it
+                could change the ids.
+            order, schedule, revision, seed, batch_tokens: See `DecodingConfig`.
+            settings: By the names of Transformers: `max_new_tokens` or `max_length`, `eos_token_id` and `pad_token_id`
+                (by default, the model's), `do_sample` with `temperature` and `top_p`, `num_beams`, and
+                `return_dict_in_generate`, which also returns when each token was filled in.
+
+        Returns:
+            (B, T + new) the prompts as they are, padding included, and the new tokens. They end with the longest row;
+            after its first end token, a row is padded.
+        """
+        Infill().check(self.model)
+        theirs = TensorSettings(self.model, generation_config, settings, input_ids.shape[-1])
+        decoder = Decoder(theirs.model(self.model), Generate(theirs.length))
+        trajectories = decoder.run(
+            theirs.prompts(input_ids, attention_mask), order, strict=True, schedule=schedule, revision=revision,
+            seed=seed, batch_tokens=batch_tokens, **theirs.decoding,
+        )  # fmt: skip
+        return theirs.tensors(input_ids, trajectories, self.model)
 
     def solve(
         self, puzzles: str | Sequence[str], order: str | Order | None = None, **options: Unpack[Options]
