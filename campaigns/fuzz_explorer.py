@@ -221,7 +221,7 @@ def _decoding(draw: random.Random, path: str, query: dict[str, Any], masked: lis
         orders, revision = draw.sample(ORDERS[1:], draw.randint(1, 2)), draw.choice(REVISIONS)
         return path, {**query, "orders": orders, "schedule": "one", "revision": revision}
     filled = [{"position": position} for position in draw.sample(masked, draw.randint(0, len(masked)))]
-    return "/api/step", {**query, "filled": filled, "order": draw.choice(ORDERS[1:]), "top_k": 3}
+    return "/api/step", {**query, "filled": filled, "order": draw.choice(ORDERS[1:]), "num_candidates": 3}
 
 
 def _translation(draw: random.Random) -> tuple[str, dict[str, Any]]:
@@ -232,7 +232,7 @@ def _translation(draw: random.Random) -> tuple[str, dict[str, Any]]:
         orders = draw.sample(ORDERS, draw.randint(1, 2))
         return "/api/decode", {**query, "orders": orders, "length": draw.choice([3, "predicted"]), "schedule": "one"}
     filled = [{"position": position} for position in draw.sample(range(4), draw.randint(0, 4))]
-    return "/api/step", {**query, "length": 4, "filled": filled, "order": draw.choice(ORDERS), "top_k": 3}
+    return "/api/step", {**query, "length": 4, "filled": filled, "order": draw.choice(ORDERS), "num_candidates": 3}
 
 
 def _value(draw: random.Random, depth: int = 0) -> Any:

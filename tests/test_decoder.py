@@ -217,7 +217,7 @@ def test_wrong_directions(translator: Decoder) -> None:
 def test_a_callback_is_told_every_step(translator: Decoder, schedule: str | int) -> None:
     steps: list[Step] = []
     trajectories = translator.translate(
-        SOURCES[:3], "de-en", "margin", schedule=schedule, length="predicted", on_step=steps.append, top_k=3
+        SOURCES[:3], "de-en", "margin", schedule=schedule, length="predicted", on_step=steps.append, num_candidates=3
     )
     assert trajectories == translator.translate(SOURCES[:3], "de-en", "margin", schedule=schedule, length="predicted")
     for number, trajectory in enumerate(trajectories):

@@ -16,10 +16,11 @@ from anyorder import progress as bars
 from anyorder.data.line_problems import refuse
 from anyorder.decoding.config import AUTO, BoundDecoding, DecodingConfig
 from anyorder.decoding.revision import Revision
+from anyorder.decoding.sampling import RankBy
 from anyorder.decoding.schedules import Schedule
 from anyorder.decoding.search import best_first, search
 from anyorder.decoding.state import Hypothesis
-from anyorder.decoding.stepper import TOP_K, Step, step_callback
+from anyorder.decoding.stepper import NUM_CANDIDATES, Step, step_callback
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.device import inference_dtype, resolve_device
 from anyorder.errors import InputError, check_number
@@ -50,10 +51,13 @@ class Options(TypedDict, total=False):
     length_penalty: float
     temperature: float
     top_p: float
+    top_k: int | None
+    rank_by: RankBy
+    guidance: float
     cache: str
     on_step: Callable[[Step], None] | None
     """Called for every text and step with what was filled and the top candidates."""
-    top_k: int
+    num_candidates: int
     """Number of candidates at each masked position."""
     strict: bool
     """Whether to raise an `InputError` for a line that cannot be used as it is."""
@@ -236,7 +240,7 @@ class Decoder:
     def run(
         self, texts: str | Sequence[Any], order: str | Order | None = None,
         references: str | Sequence[str] | None = None, on_step: Callable[[Step], None] | None = None,
-        top_k: int = TOP_K, strict: bool = False, progress: bool = False, **config: Any,
+        num_candidates: int = NUM_CANDIDATES, strict: bool = False, progress: bool = False, **config: Any,
     ) -> list[Trajectory]:  # fmt: skip
         """Do the decoder's task; see `translate`."""
         texts = [texts] if isinstance(texts, str) else texts
@@ -245,9 +249,11 @@ class Decoder:
             raise InputError(f"{len(texts)} sentences but {len(references)} references")
         decoding = DecodingConfig(order=AUTO if order is None else order, **config)
         if not progress:
-            return list(self.stream(texts, decoding, references, on_step=on_step, top_k=top_k, strict=strict))
+            return list(
+                self.stream(texts, decoding, references, on_step=on_step, num_candidates=num_candidates, strict=strict)
+            )
         with bars.bar("decoding", len(texts), f"{self.task.unit}s") as bar:
-            return list(self.stream(texts, decoding, references, bar.advance, on_step, top_k, strict=strict))
+            return list(self.stream(texts, decoding, references, bar.advance, on_step, num_candidates, strict=strict))
 
     def n_best(
         self, texts: str | Sequence[str], count: int, config: DecodingConfig | None = None
@@ -268,7 +274,7 @@ class Decoder:
         references: Iterable[str] | None = None,
         on_progress: Callable[[int], None] = lambda lines: None,
         on_step: Callable[[Step], None] | None = None,
-        top_k: int = TOP_K,
+        num_candidates: int = NUM_CANDIDATES,
         names: Mapping[str, str] = NAMES,
         strict: bool = False,
     ) -> Iterator[Trajectory]:
@@ -279,13 +285,13 @@ class Decoder:
             config: How to decode.
             references: One reference per line, for the length rule `gold`.
             on_progress: Called with the number of finished hypotheses.
-            on_step, top_k, strict: See `Options`.
+            on_step, num_candidates, strict: See `Options`.
             names: What messages call the `source` and the `reference`, such as the names of files.
         """
         config = config or DecodingConfig()
         check_references(config, references)
         examples = self.read(line_blocks(lines, references, names), names, strict)
-        return self.decode(examples, config, on_progress, on_step, top_k)
+        return self.decode(examples, config, on_progress, on_step, num_candidates)
 
     def read(
         self, blocks: Iterable["LineBlock"], names: Mapping[str, str] = NAMES, strict: bool = False
@@ -303,10 +309,10 @@ class Decoder:
         config: DecodingConfig | None = None,
         on_progress: Callable[[int], None] = lambda lines: None,
         on_step: Callable[[Step], None] | None = None,
-        top_k: int = TOP_K,
+        num_candidates: int = NUM_CANDIDATES,
     ) -> Iterator[Trajectory]:
         """Decode examples that the task has read already."""
-        for [best] in self._decode(examples, config, 1, on_progress, on_step, top_k):
+        for [best] in self._decode(examples, config, 1, on_progress, on_step, num_candidates):
             yield best
 
     def canvas(self, text: str, length: int | None = None, seed: int = 1) -> Canvas:
@@ -324,7 +330,7 @@ class Decoder:
         n_best: int = 1,
         on_progress: Callable[[int], None] = lambda lines: None,
         on_step: Callable[[Step], None] | None = None,
-        top_k: int = TOP_K,
+        num_candidates: int = NUM_CANDIDATES,
     ) -> Iterator[list[Trajectory]]:
         """Of every example its best trajectories, best first."""
         task, decoding = self.task, self.bind(config or DecodingConfig())
@@ -334,7 +340,7 @@ class Decoder:
             by_example = task.canvases(self.model, chunk, decoding)
             canvases = [canvas for parts in by_example for part in parts for canvas in part]
             numbers = [i for i, parts in enumerate(by_example, start=first) for part in parts for _ in part]
-            callback = on_step and step_callback(model, canvases, numbers, on_step, top_k)
+            callback = on_step and step_callback(model, canvases, numbers, on_step, num_candidates)
             found = iter(search(model, canvases, decoding, on_progress, callback, n_best, task.end_check(model)))
             hypotheses = [[[one for _ in part for one in next(found)] for part in parts] for parts in by_example]
             ranked = [[self._rank(part, decoding, n_best) for part in parts] for parts in hypotheses]

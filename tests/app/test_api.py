@@ -222,7 +222,7 @@ def test_every_step_of_a_run_is_found_again(client: TestClient, order: str) -> N
         assert state["text"] == (run["text"] if count == 6 else None)
         assert state["given"] == [False] * 6
     assert {len(candidates) for candidates in step(client).json()["candidates"]} == {5}
-    assert {len(candidates) for candidates in step(client, top_k=9).json()["candidates"]} == {9}
+    assert {len(candidates) for candidates in step(client, num_candidates=9).json()["candidates"]} == {9}
 
 
 def test_a_state_of_a_parallel_run_is_found_again_by_its_tokens(client: TestClient) -> None:
@@ -314,9 +314,9 @@ def test_wrong_queries(client: TestClient, changes: dict[str, object], expected:
             "filled.0.token: String should have at most 100 characters",
         ),
         ({"filled": [{"position": 1, "token": 7}]}, "filled.0.token: "),
-        ({"top_k": 0}, "top_k: "),
-        ({"top_k": 101}, "top_k: "),
-        ({"top_k": 10**30}, "top_k: "),
+        ({"num_candidates": 0}, "num_candidates: "),
+        ({"num_candidates": 101}, "num_candidates: "),
+        ({"num_candidates": 10**30}, "num_candidates: "),
     ],
 )
 def test_wrong_steps(client: TestClient, changes: dict[str, object], expected: str) -> None:

@@ -17,7 +17,7 @@ from anyorder.decoding import stepper
 from anyorder.decoding.engine import decode
 from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import Hypothesis
-from anyorder.decoding.stepper import TOP_K, Fill, StepCache, StepState, _Move, find_token, step
+from anyorder.decoding.stepper import NUM_CANDIDATES, Fill, StepCache, StepState, _Move, find_token, step
 from anyorder.errors import InputError
 from anyorder.models.base import Canvas
 from anyorder.models.native.translation_model import TranslationModel
@@ -151,7 +151,7 @@ def test_a_chosen_token_has_the_probability_that_the_model_gave_it(
 ) -> None:
     passes = count_passes(monkeypatch, model)
     canvas, cache = make_canvas(model, 9, 6), StepCache()
-    before = step(model, canvas, [3], name, top_k=40, cache=cache)
+    before = step(model, canvas, [3], name, num_candidates=40, cache=cache)
     assert before.candidates[1] is not None
     candidate = before.candidates[1][17]
     state = step(model, canvas, [3, Fill(1, candidate.token)], name, cache=cache)
@@ -230,7 +230,7 @@ def test_candidates_are_the_most_probable_tokens(model: TranslationModel) -> Non
             assert candidates is None
             continue
         assert candidates is not None
-        assert len(candidates) == len({candidate.token for candidate in candidates}) == TOP_K
+        assert len(candidates) == len({candidate.token for candidate in candidates}) == NUM_CANDIDATES
         probabilities = [candidate.probability for candidate in candidates]
         assert probabilities == sorted(probabilities, reverse=True)
         assert 0 < sum(probabilities) <= 1
@@ -239,22 +239,22 @@ def test_candidates_are_the_most_probable_tokens(model: TranslationModel) -> Non
         assert np.log(probabilities[0]) == pytest.approx(after.logprobs[i], abs=1e-4)
 
 
-@pytest.mark.parametrize("top_k", [1, 3, 50, 10**6])
-def test_any_number_of_candidates(model: TranslationModel, top_k: int) -> None:
+@pytest.mark.parametrize("num_candidates", [1, 3, 50, 10**6])
+def test_any_number_of_candidates(model: TranslationModel, num_candidates: int) -> None:
     canvas = make_canvas(model, 6, 3)
-    [candidates, *_] = step(model, canvas, top_k=top_k).candidates
+    [candidates, *_] = step(model, canvas, num_candidates=num_candidates).candidates
     words = len(model.vocabulary) - model.vocabulary.first_word
     assert candidates is not None
-    assert len(candidates) == min(top_k, words)
-    [shorter, *_] = step(model, canvas, top_k=1).candidates
+    assert len(candidates) == min(num_candidates, words)
+    [shorter, *_] = step(model, canvas, num_candidates=1).candidates
     assert shorter == candidates[:1]
-    if top_k > words:
+    if num_candidates > words:
         assert 0.9 < sum(candidate.probability for candidate in candidates) < 1  # special tokens have the rest
 
 
 def test_the_number_of_candidates_is_checked(model: TranslationModel) -> None:
-    with pytest.raises(InputError, match="top_k 0: expected a number of at least 1"):
-        step(model, make_canvas(model, 6, 3), top_k=0)
+    with pytest.raises(InputError, match="num_candidates 0: expected a number of at least 1"):
+        step(model, make_canvas(model, 6, 3), num_candidates=0)
 
 
 def test_special_tokens_are_no_candidates(vocabulary: Vocabulary) -> None:

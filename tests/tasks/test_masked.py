@@ -186,7 +186,7 @@ def test_streams_any_number_of_lines(bert: Decoder, monkeypatch: pytest.MonkeyPa
 
 def test_steps_can_be_watched(bert: Decoder) -> None:
     seen: list[Step] = []
-    trajectories = bert.fill(["nothing", TEXTS[0]], "margin", on_step=seen.append, top_k=3)
+    trajectories = bert.fill(["nothing", TEXTS[0]], "margin", on_step=seen.append, num_candidates=3)
     assert [step.sentence for step in seen] == [1, 1]
     for step in seen:
         for position, candidate in step.filled.items():

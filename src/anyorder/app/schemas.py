@@ -75,7 +75,9 @@ class StepQuery(Query):
     length: StrictInt | None = Field(None, description="Of a translation: its number of subwords.")
     filled: list[Fill] = Field([], max_length=4096, description="Positions in the order in which they are filled.")
     order: Name | None = Field(None, description="The order whose choice of the next position is wanted.")
-    top_k: int = Field(5, strict=True, ge=1, le=100, description="Number of candidates at each masked position.")
+    num_candidates: int = Field(
+        5, strict=True, ge=1, le=100, description="Number of candidates at each masked position."
+    )
 
 
 class CheckQuery(Request):

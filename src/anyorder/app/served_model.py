@@ -213,7 +213,7 @@ class ServedModel:
         fills = [Fill(fill.position, fill.token) for fill in query.filled]
         check_fills(self.model, canvas, fills)
         order = None if query.order is None else self.order(query.order, decoder.task)
-        run = partial(step, self.model, canvas, order=order, top_k=query.top_k, cache=self.step_cache)
+        run = partial(step, self.model, canvas, order=order, num_candidates=query.num_candidates, cache=self.step_cache)
 
         def respond(states: Sequence[StepState]) -> schemas.StepResponse:
             [state] = states

@@ -13,6 +13,7 @@ from anyorder.cluster import Cluster, connect
 from anyorder.cluster_decoder import load_on
 from anyorder.decoder import Decoder, load
 from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.sampling import RankBy
 from anyorder.device import Device, join_processes, process_count, resolve_device
 from anyorder.errors import InputError
 from anyorder.files import atomic_file
@@ -33,6 +34,14 @@ class SearchOptions(SharedOptions):
     """Sampling temperature; 0 always picks the most likely token."""
     top_p: float = 1.0
     """Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this."""
+    top_k: int | None = None
+    """Sample from the K most likely tokens."""
+    rank_by: RankBy = "best"
+    """With a temperature, positions rank by the probability of their best token, or of the sampled one, as in the code
+    of LLaDA and Fast-dLLM."""
+    guidance: float = 0.0
+    """Classifier-free guidance of masked language models, as in LLaDA's code: logits are u + (S + 1)(c - u), where u
+    does not see the prompt. A step takes two forward passes."""
     cache: str = "none"
     """For language models with full attention and a schedule in blocks, what later passes of a block reuse: prefix
     (keys and values before the block) or dual (also after it), as in Fast-dLLM. Faster and approximate. prefix:K and

@@ -11,11 +11,12 @@ import numpy as np
 
 from anyorder import __version__
 from anyorder.decoding.revision import NoRevision, Revision, make_revision
-from anyorder.decoding.sampling import TokenSampler, make_sampler
+from anyorder.decoding.sampling import RankBy, TokenSampler, make_sampler
 from anyorder.decoding.schedules import AdaptiveSchedule, Blocks, Constant, Schedule, TextBlocks, make_schedule
 from anyorder.decoding.signature import Signature
 from anyorder.errors import MAX_SEED, InputError, check_number
 from anyorder.models.base import Model, SavedModel
+from anyorder.models.guidance import guided
 from anyorder.models.hf.block_cache import BlockCache
 from anyorder.models.hf.pretrained import TransformersModel
 from anyorder.models.native.translation_model import TranslationModel
@@ -58,6 +59,13 @@ class DecodingConfig:
     """Sampling temperature; 0 always picks the most likely token, 1 samples from the model's own distribution."""
     top_p: float = 1.0
     """Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this."""
+    top_k: int | None = None
+    """Sample from so many most likely tokens; None for all."""
+    rank_by: RankBy = "best"
+    """Whose probability is a position's confidence when tokens are sampled: the best token's, or the sampled one's."""
+    guidance: float = 0.0
+    """Classifier-free guidance of masked language models: how much further away from what they predict without the
+    prompt; 0 is none. A step takes two forward passes."""
     cache: str = "none"
     """What to keep between the passes of a block, approximately: none, prefix or dual (Fast-dLLM). prefix:K and dual:K
     run everything again after K passes."""
@@ -71,11 +79,15 @@ class DecodingConfig:
         beam.check(order, self._schedule(revision), revision)
         make_length(self.length)
         make_cache(self.cache, self._schedule(revision), revision, beam)
-        if make_sampler(self.temperature, self.top_p) and beam.size > 1:
+        check_number("guidance", self.guidance, at_least=0, at_most=100)
+        if self._sampler() and beam.size > 1:
             raise InputError(f"{self.temperature:g}: beam search does not sample tokens", "temperature")
 
     def _schedule(self, revision: Revision) -> Schedule:
         return make_schedule(revision.usual_schedule if self.schedule == AUTO else self.schedule)
+
+    def _sampler(self) -> TokenSampler | None:
+        return make_sampler(self.temperature, self.top_p, self.top_k, self.rank_by)
 
     def bind(self, model: SavedModel, task: str) -> "BoundDecoding":
         """Resolve the names, and load the model's learned order if it is used."""
@@ -93,10 +105,11 @@ class DecodingConfig:
             self.batch_tokens,
             beam,
             self.length_penalty,
-            make_sampler(self.temperature, self.top_p),
+            self._sampler(),
             make_cache(self.cache, schedule, revision, beam),
+            guidance=self.guidance,
         )
-        decoding.with_cache(model)  # raises an InputError for models that it does not fit
+        decoding.prepare(model)  # raises an InputError for models that it does not fit
         return decoding
 
 
@@ -227,19 +240,29 @@ class BoundDecoding:
     """None: every pass is exact."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What else the task determines, for the signature."""
+    guidance: float = 0.0
+    """0: the prompt is always seen."""
 
-    def with_cache(self, model: Model) -> Model:
-        """The model as it decodes: with the cache, if there is one."""
-        if self.cache is None:
+    def prepare(self, model: Model) -> Model:
+        """The model as it decodes: with the cache and the guidance, if there are any."""
+        if self.cache is None and not self.guidance:
             return model
         if not isinstance(model, TransformersModel):
-            kind = type(model).__name__
-            raise InputError(f"{self.cache.name}: is for language models of Transformers, not a {kind}", "cache")
-        model = model.caching(self.cache)
-        if isinstance(self.schedule, TextBlocks):
-            name = self.schedule.name
-            raise InputError(f"{self.cache.name}: counts blocks from the first mask, which {name} does not", "cache")
-        return model
+            kind, name = type(model).__name__, "cache" if self.cache else "guidance"
+            value = self.cache.name if self.cache else f"{self.guidance:g}"
+            raise InputError(f"{value}: is for language models of Transformers, not a {kind}", name)
+        if self.cache:
+            model = model.caching(self.cache)
+            if isinstance(self.schedule, TextBlocks):
+                name = self.schedule.name
+                raise InputError(f"{self.cache.name}: counts blocks from the first mask, which {name} does not", "cache")
+        if not self.guidance:
+            return model
+        if self.order.needs not in ("nothing", "logits"):
+            raise InputError(
+                f"{self.guidance:g}: the order {self.order.name} reads hidden states of one pass", "guidance"
+            )
+        return guided(model, self.guidance)
 
     @property
     def signature(self) -> Signature:
@@ -251,6 +274,12 @@ class BoundDecoding:
             optional["temperature"] = f"{self.sampler.temperature:g}"
             if self.sampler.top_p < 1:
                 optional["top_p"] = f"{self.sampler.top_p:g}"
+            if self.sampler.top_k is not None:
+                optional["top_k"] = self.sampler.top_k
+            if self.sampler.rank_by != "best":
+                optional["rank_by"] = self.sampler.rank_by
+        if self.guidance:
+            optional["guidance"] = f"{self.guidance:g}"
         if self.cache:
             optional["cache"] = self.cache.name
         return Signature(

@@ -125,20 +125,18 @@ def run_decoding(
 ) -> DecodeState:
     """Fill one batch."""
     revision, shared = revision or NoRevision(), model.context(batch.canvases)
-    state = DecodeState(model, batch, shared)
+    state = DecodeState(model, batch, shared, sampler)
     is_final = isinstance(revision, NoRevision)
     is_ended = is_ended if is_final and isinstance(schedule, Blocks) else None
     if isinstance(schedule, FixedSchedule) and is_final and on_step is None and is_ended is None:
-        _run_fixed(state, order, schedule, shared_first_step(model, batch, shared, order), sampler)
+        _run_fixed(state, order, schedule, shared_first_step(model, batch, shared, order))
     else:
-        _run_adaptive(state, order, schedule, revision, on_step, sampler, is_ended)
+        _run_adaptive(state, order, schedule, revision, on_step, is_ended)
     del state.context  # frees what the model has cached: a caller may keep the state while it fills the next batch
     return state
 
 
-def _run_fixed(
-    state: DecodeState, order: Order, schedule: FixedSchedule, first_step: Tensor | None, sampler: TokenSampler | None
-) -> None:
+def _run_fixed(state: DecodeState, order: Order, schedule: FixedSchedule, first_step: Tensor | None) -> None:
     """Fill everything. The host knows how many positions every step fills.
 
     first_step: the hidden states of the first step, if they are known.
@@ -148,7 +146,7 @@ def _run_fixed(
         total, step = state.total[: len(state.remaining)], state.step + 1
         counts = schedule.counts(state.remaining, total, step).clip(1, state.remaining)
         positions, logits = predict_first_ranked(state, order, schedule, counts, first_step)
-        state.fill(positions, *state.choose(logits, positions, sampler))
+        state.fill(positions, *state.choose(logits, positions))
         state.drop_finished(state.remaining - counts)
         first_step = None
 
@@ -180,7 +178,6 @@ def _run_adaptive(
     schedule: Schedule,
     revision: Revision,
     on_step: StepCallback | None,
-    sampler: TokenSampler | None,
     is_ended: EndCheck | None,
 ) -> None:
     """Fill everything. After every step the host asks the device what is still masked."""
@@ -199,7 +196,7 @@ def _run_adaptive(
     while len(unfinished):
         output = forward_step(state, order, within, with_logits=True, everywhere=everywhere)
         positions = _positions(state, schedule, output, ranking_scores(order, schedule, output.view))
-        tokens, logprobs = state.choose(output.logits_at(state.model, positions), positions, sampler)
+        tokens, logprobs = state.choose(output.logits_at(state.model, positions), positions)
         state.fill(positions, tokens, logprobs)
         if on_step:
             on_step(state.canvases, output, positions, tokens, logprobs)
@@ -310,6 +307,7 @@ def forward_step(
         tokens=state.padded_tokens(),
         hidden=hidden if order.needs in ("hidden", "both") else None,
         logits=logits,
+        sampled=state.sampled(logits, masked),
         opening=opening,
     )
     return StepOutput(view, masked, hidden, logits, current)

@@ -7,6 +7,7 @@ nor on the devices that other canvases run on, and there is no random state.
 """
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from anyorder.errors import InputError, check_number
 from anyorder.models.base import AllowedTokens, log_probability
 from anyorder.orders.heuristics import hash_uniform
 
+RankBy = Literal["best", "sampled"]
 _CHUNK = 1 << 23
 """How many numbers to hash at once: noise for all positions and tokens would not fit into memory."""
 _TOKENS, _REMASKING = 1 << 60, 1 << 61
@@ -29,6 +31,10 @@ class TokenSampler:
     """Scores are divided by it; toward 0, the most likely token wins."""
     top_p: float = 1.0
     """Sample from the smallest set of tokens whose total probability reaches this."""
+    top_k: int | None = None
+    """Sample from so many most likely tokens; None for all. Applied before `top_p`."""
+    rank_by: RankBy = "best"
+    """Whose probability orders and schedules take for a position's: the best token's, or the sampled one's."""
 
     def choose(
         self, logits: Tensor, allowed: AllowedTokens, keys: Tensor, positions: Tensor, step: int
@@ -48,18 +54,34 @@ class TokenSampler:
 
     def _sample(self, scores: Tensor, keys: Tensor, numbers: Tensor) -> Tensor:
         """(N, tokens) scores to (N,) tokens."""
-        scores = nucleus((scores - scores.amax(-1, keepdim=True)) / self.temperature, self.top_p)
+        scores = (scores - scores.amax(-1, keepdim=True)) / self.temperature
+        scores = nucleus(most_likely(scores, self.top_k), self.top_p)
         tokens = torch.arange(scores.shape[1], device=scores.device)
         return (scores + gumbel_noise(keys, numbers[:, None] + tokens)).argmax(-1)
 
 
-def make_sampler(temperature: float, top_p: float) -> TokenSampler | None:
+def make_sampler(
+    temperature: float, top_p: float, top_k: int | None = None, rank_by: RankBy = "best"
+) -> TokenSampler | None:
     """A sampler; None at temperature 0: always pick the most likely token."""
     check_number("temperature", temperature, at_least=0, at_most=100)
     check_number("top_p", top_p, above=0, at_most=1)
-    if temperature == 0 and top_p < 1:
-        raise InputError(f"{top_p:g}: needs sampled tokens, so a temperature above 0", "top_p")
-    return TokenSampler(temperature, top_p) if temperature > 0 else None
+    check_number("top_k", top_k, at_least=1)
+    if rank_by not in get_args(RankBy):
+        raise InputError(f"{rank_by}: expected {' or '.join(get_args(RankBy))}", "rank_by")
+    if temperature > 0:
+        return TokenSampler(temperature, top_p, top_k, rank_by)
+    for name, value, default in (("top_p", top_p, 1), ("top_k", top_k, None), ("rank_by", rank_by, "best")):
+        if value != default:
+            raise InputError(f"{value}: needs sampled tokens, so a temperature above 0", name)
+    return None
+
+
+def most_likely(scores: Tensor, top_k: int | None) -> Tensor:
+    """(N, tokens) scores, -inf outside the `top_k` highest; those equal to the last of them stay."""
+    if top_k is None or top_k >= scores.shape[1]:
+        return scores
+    return scores.masked_fill(scores < scores.topk(top_k).values[:, -1:], -torch.inf)
 
 
 def nucleus(scores: Tensor, top_p: float) -> Tensor:

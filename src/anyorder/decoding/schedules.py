@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import InputError, check_number
-from anyorder.models.base import log_probability, row_sums
+from anyorder.models.base import row_sums
 from anyorder.orders.base import State
 from anyorder.orders.heuristics import entropy, grid_levels
 from anyorder.registry import Named, check_count, from_name, is_count, is_number, register, split_names
@@ -500,9 +500,8 @@ def counted_from_text(schedule: Schedule) -> Schedule:
 
 
 def best_logprobs(state: State) -> Tensor:
-    """(B, T) the log-probability of the best token that may be filled in; -inf where nothing is masked."""
-    assert state.logits is not None
-    return state.spread(log_probability(state.logits, state.allowed.restrict(state.logits).amax(-1)))
+    """(B, T) the log-probability of the best (or sampled) token at each position; -inf where nothing is masked."""
+    return state.spread(state.token_logprobs)
 
 
 def ranked(scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ waits for the device inside the loop, and no canvas depends on its batch.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -49,17 +50,21 @@ def search(
     If there are several processes, each decodes its share and gets all results. They are the same as with one process,
     because no canvas depends on its batch.
     """
-    model, order, beam = decoding.with_cache(model), decoding.order, decoding.beam
+    model, order, beam = decoding.prepare(model), decoding.order, decoding.beam
     batch_tokens = decoding.batch_tokens
 
     def fill(own: Sequence[Canvas], on_progress: Callable[[int], None]) -> list[list[Hypothesis]]:
         if beam.size > 1:
-            return beam_search(model, own, order, beam, n_best, batch_tokens, on_progress)
-        found = decode(
-            model, own, order, decoding.schedule, decoding.revision, batch_tokens, on_progress, on_step,
-            decoding.sampler, is_ended,
-        )  # fmt: skip
-        return [[hypothesis] for hypothesis in found]
+            found = beam_search(model, own, order, beam, n_best, batch_tokens, on_progress)
+        else:
+            greedy = decode(
+                model, own, order, decoding.schedule, decoding.revision, batch_tokens, on_progress, on_step,
+                decoding.sampler, is_ended,
+            )  # fmt: skip
+            found = [[hypothesis] for hypothesis in greedy]
+        if decoding.guidance:  # a step runs the model with and without the prompt
+            found = [[replace(one, forwards=2 * one.forwards) for one in every] for every in found]
+        return found
 
     world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
     if on_step is not None and world > 1:

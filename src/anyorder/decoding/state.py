@@ -64,13 +64,13 @@ class DecodeState:
     All arrays keep their full size; `drop_finished` narrows the views that are worked on to the unfinished canvases.
     """
 
-    def __init__(self, model: Model, batch: DecodeBatch, context: Context):
-        """context: of the canvases, which their copies share at first."""
+    def __init__(self, model: Model, batch: DecodeBatch, context: Context, sampler: TokenSampler | None = None):
+        """context: of the canvases, which their copies share at first. sampler: None to write the best tokens."""
         canvases = batch.canvases
         if batch.copies > 1:
             copied = np.repeat(np.arange(len(canvases.lengths)), batch.copies)
             canvases, context = canvases.take(copied), context.select(copied)
-        self.model, self.context, self._device = model, context, model.device
+        self.model, self.context, self.sampler, self._device = model, context, sampler, model.device
         device, packed, lengths = self._device, canvases.packed, canvases.lengths
         count, self.width = len(lengths), int(lengths.max())
         inside = np.arange(self.width) < lengths[:, None]
@@ -255,12 +255,18 @@ class DecodeState:
         """Tokens, steps and log-probabilities of all canvases: (B, T) on the device, undefined past the end."""
         return self._all_tokens[self._row_of].view(-1, self.width), self._steps, self._logprobs
 
-    def choose(self, logits: Tensor, positions: Tensor, sampler: TokenSampler | None) -> tuple[Tensor, Tensor]:
+    def choose(self, logits: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """The tokens to write (the most likely ones without a sampler) and their log-probabilities: (N,), (N,)."""
-        if sampler is None:
+        if self.sampler is None:
             return self.allowed.best(logits)
         keys = self._keys[positions // self.width]
-        return sampler.choose(logits, self.allowed, keys, positions % self.width, self.step + 1)
+        return self.sampler.choose(logits, self.allowed, keys, positions % self.width, self.step + 1)
+
+    def sampled(self, logits: Tensor | None, positions: Tensor) -> Tensor | None:
+        """(N,) the tokens that `choose` would write, if positions are ranked by them; None if by the best ones."""
+        if logits is None or self.sampler is None or self.sampler.rank_by == "best":
+            return None
+        return self.choose(logits, positions)[0]
 
     def token_logprobs(self, positions: Tensor, logits: Tensor) -> Tensor:
         """(B, T) the log-probability of the current token at each of these positions; 0 elsewhere."""

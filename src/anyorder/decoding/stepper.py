@@ -2,7 +2,7 @@
 
     decoder = anyorder.load("de-en", task="de-en")
     canvas = decoder.canvas("Guten Morgen, Welt!", length=6)
-    state = step(decoder.model, canvas, [5, Fill(4, "world")], order="margin", top_k=10)
+    state = step(decoder.model, canvas, [5, Fill(4, "world")], order="margin", num_candidates=10)
     state.tokens, state.next, state.candidates[state.next]
 
 Each step is the engine's: `OrderByHand` is an order like any other, which ranks the given position first. After the
@@ -37,7 +37,7 @@ from anyorder.orders import Order, State, make_order
 from anyorder.orders.learned import LearnedOrder
 
 T = TypeVar("T")
-TOP_K = 5
+NUM_CANDIDATES = 5
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def step(
     canvas: Canvas,
     fills: Sequence[int | Fill] = (),
     order: str | Order | None = None,
-    top_k: int = TOP_K,
+    num_candidates: int = NUM_CANDIDATES,
     cache: "StepCache | None" = None,
 ) -> StepState:
     """Fill positions of a canvas one by one, then predict what is still masked.
@@ -101,10 +101,10 @@ def step(
         fills: Positions in the order in which they are filled, each at most once. A `Fill` may choose the token;
             otherwise the model's best is used.
         order: The order that chooses the next position and scores the masked ones.
-        top_k: Number of candidates at each masked position.
+        num_candidates: Number of candidates at each masked position.
         cache: Earlier results of this model, so that continuing a sentence costs one forward pass.
     """
-    check_number("top_k", top_k, at_least=1)
+    check_number("num_candidates", num_candidates, at_least=1)
     moves = check_fills(model, canvas, fills)
     order = None if order is None else make_order(order).bind(model, canvas.task)  # type: ignore[arg-type]
     by_hand = OrderByHand(moves, order)
@@ -133,7 +133,7 @@ def step(
         if len(state.remaining):
             output = forward_step(state, by_hand, with_logits=True)
             assert output.logits is not None
-            candidates = top_candidates(model, output.logits, state.allowed, top_k)
+            candidates = top_candidates(model, output.logits, state.allowed, num_candidates)
             if order is not None:
                 ranking = ranking_scores(order, ONE, output.view)
                 next_position = int(state.best_positions(ranking, np.array([1])))
@@ -274,7 +274,7 @@ def step_callback(
     canvases: Sequence[Canvas],
     sentences: Sequence[int],
     on_step: Callable[[Step], None],
-    top_k: int = TOP_K,
+    num_candidates: int = NUM_CANDIDATES,
 ) -> StepCallback:
     """An engine callback that calls the user's. sentences: the index of each canvas's sentence."""
 
@@ -282,7 +282,7 @@ def step_callback(
         view = output.view
         steps = [Step(sentences[i], len(canvases[i].tokens), view.step, {}, {}) for i in chosen.tolist()]
         assert output.logits is not None
-        candidates = top_candidates(model, output.logits, view.allowed, top_k)
+        candidates = top_candidates(model, output.logits, view.allowed, num_candidates)
         for position, ranked in zip(output.masked.tolist(), candidates, strict=True):
             canvas, at = divmod(position, view.masked.shape[1])
             steps[canvas].candidates[at] = ranked
@@ -296,9 +296,9 @@ def step_callback(
     return report
 
 
-def top_candidates(model: Model, logits: Tensor, allowed: AllowedTokens, top_k: int) -> list[list[Candidate]]:
+def top_candidates(model: Model, logits: Tensor, allowed: AllowedTokens, num_candidates: int) -> list[list[Candidate]]:
     """The most probable allowed tokens of each row, best first. logits: (M, vocab_size)"""
-    best = allowed.restrict(logits).topk(min(top_k, int(model.allowed_tokens.sum())))
+    best = allowed.restrict(logits).topk(min(num_candidates, int(model.allowed_tokens.sum())))
     probabilities = log_probability(logits, best.values).exp()
     return [
         [Candidate(token, probability) for token, probability in zip(model.to_tokens(ids), row, strict=True)]

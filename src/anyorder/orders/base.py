@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import InputError
-from anyorder.models.base import AllowedTokens, SavedModel
+from anyorder.models.base import AllowedTokens, SavedModel, log_probability
 from anyorder.models.native.attention import Segments
 from anyorder.registry import Named, from_name, register, split_names
 
@@ -46,6 +46,8 @@ class State:
     """(M, hidden_size), for orders that need it."""
     logits: Tensor | None = None
     """(M, vocab_size) float32, for orders that need it."""
+    sampled: Tensor | None = None
+    """(M,) int64: the tokens to write there, if positions are ranked by sampled tokens; None if by the best ones."""
     opening: Tensor | None = None
     """(B, hidden_size): the hidden state of the delimiter before each canvas, for orders that need it."""
     mask_token: int = 0
@@ -66,6 +68,15 @@ class State:
         """(B, T) bool: filled, not given."""
         inside = self.positions < self.lengths[:, None] if self.fillable is None else self.fillable
         return inside & ~self.masked
+
+    @property
+    def token_logprobs(self) -> Tensor:
+        """(M,) of the token that would be written at each masked position: the best one that may be filled in, or the
+        sampled one if positions are ranked by these."""
+        assert self.logits is not None
+        if self.sampled is None:
+            return log_probability(self.logits, self.allowed.restrict(self.logits).amax(-1))
+        return log_probability(self.logits, self.logits.gather(1, self.sampled[:, None]).squeeze(1))
 
     def spread(self, values: Tensor) -> Tensor:
         """Put values at the masked positions, -inf everywhere else: (M,) to (B, T), in double precision if they are."""

@@ -31,7 +31,7 @@ class MaxProb(Confidence):
     """Where the best token is most probable."""
 
     def confidence(self, logits: Tensor, state: State) -> Tensor:
-        return log_probability(logits, state.allowed.restrict(logits).amax(-1))
+        return state.token_logprobs
 
 
 @register_order("margin")

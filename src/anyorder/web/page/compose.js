@@ -126,7 +126,7 @@ export function composer(onChange, showError) {
 
   function stepQuery(fills) {
     const filled = fills.map(({ position, token }) => (token === null ? { position } : { position, token }));
-    return { ...query, length: query.task && size, filled, order: advice || null, top_k: grid ? grid.symbols.length : undefined };
+    return { ...query, length: query.task && size, filled, order: advice || null, num_candidates: grid ? grid.symbols.length : undefined };
   }
 
   /** Requests the state with the wanted fills; a later call replaces an earlier one. True if this state is shown now. */
