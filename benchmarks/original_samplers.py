@@ -3,23 +3,25 @@
     python benchmarks/original_samplers.py ORIGINALS [--only LLaDA,dllm]
 
 ORIGINALS is a folder with checkouts called LLaDA, Fast-dLLM, dllm, SDAR and Mask-Predict. Their samplers run as they
-are, on tiny networks with random weights, at temperature 0; Dream's sampler is the copy in dllm. Fast-dLLM's caches run
-in its own networks, with the same weights; its sampler for Dream fills the first token of each block alone, and ours is
-given a schedule that does so. A configuration is
-equal if all tokens, the forward pass that wrote each, and the number of passes agree. Passes of theirs that write
-nothing do not count.
+are, on tiny networks with random weights; Dream's sampler is the copy in dllm, as Dream's own repository holds none.
+Fast-dLLM's caches run in its own networks, with the same weights; its sampler for Dream with a cache fills the first
+token of each block alone, and ours is given a schedule that does so. A configuration is equal if all tokens, the
+forward pass that wrote each, and the number of passes agree. Passes of theirs that write nothing do not count, and a
+pass over a text and its copy without the prompt counts as two.
 
-Two things are given to them: a network that never predicts a mask or another special token, which ours excludes by
-itself, and, for SDAR, which always samples, the most likely token in place of a random one.
+Some things are given to them: a network that never predicts a mask or another special token, which ours excludes by
+itself; our noise, where tokens are sampled; for SDAR, which always samples, the most likely token in place of a random
+one, and a network that predicts given tokens as they are, for SDAR overwrites some (docs/your-model.md).
 """
 
 import argparse
 import importlib.util
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import pairwise, product
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field, replace
+from itertools import count, pairwise, product
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -42,14 +44,14 @@ from transformers import (
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from anyorder.decoding.engine import decode
-from anyorder.decoding.revision import make_revision
+from anyorder.decoding.config import GIVEN, DecodingConfig
 from anyorder.decoding.schedules import ONE, AdaptiveBlocks, FixedBlocks, Schedule, make_schedule
+from anyorder.decoding.search import search
 from anyorder.models.base import Canvas
 from anyorder.models.hf.block_cache import BlockCache
 from anyorder.models.hf.pretrained import TransformersModel, wrap_transformers
-from anyorder.orders import make_order
 from anyorder.orders.base import State
+from anyorder.orders.heuristics import hash_uniform
 
 WORDS, SPECIAL = [f"w{i}" for i in range(60)], ["[PAD]", "[MASK]", "[UNK]", "[END]"]
 PAD, MASK, _, END = range(len(WORDS), len(WORDS) + len(SPECIAL))
@@ -72,17 +74,19 @@ class Result:
 
 @dataclass
 class Tally:
-    """How many configurations of an original are equal."""
+    """How many configurations of an original are equal, by what is compared."""
 
-    equal: int = 0
+    equal: Counter[str] = field(default_factory=Counter)
+    tried: Counter[str] = field(default_factory=Counter)
     different: list[str] = field(default_factory=list)
 
-    def add(self, name: str, theirs: Result, ours: Result) -> None:
+    def add(self, what_for: str, name: str, theirs: Result, ours: Result) -> None:
+        self.tried[what_for] += 1
+        self.equal[what_for] += theirs == ours
         if theirs == ours:
-            self.equal += 1
             return
         what = [part for part in ("tokens", "steps", "passes") if getattr(theirs, part) != getattr(ours, part)]
-        self.different.append(f"{name}: {', '.join(what)} (passes {theirs.passes}, ours {ours.passes})")
+        self.different.append(f"{what_for}, {name}: {', '.join(what)} (passes {theirs.passes}, ours {ours.passes})")
 
 
 class Watched:
@@ -149,12 +153,25 @@ def prompt(length: int, seed: int) -> list[int]:
     return torch.randint(len(WORDS), (length,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-def ours(
-    model: TransformersModel, tokens: list[int], order: str, schedule: str | Schedule, revision: str = "none"
-) -> Result:
-    canvas = Canvas(np.array(tokens))
-    [found] = decode(model, [canvas], make_order(order), make_schedule(schedule), make_revision(revision))
+def ours(model: TransformersModel, tokens: list[int], order: str, schedule: str | Schedule, **options: Any) -> Result:
+    decoding = DecodingConfig(order, schedule, length=GIVEN, **options).bind(model, "generate")
+    [[found]] = search(model, [Canvas(np.array(tokens))], decoding)
     return Result(found.ids.tolist(), found.steps.tolist(), found.forwards)
+
+
+@contextmanager
+def our_noise() -> Iterator[None]:
+    """Random numbers for every position and token of a text: in the n-th call, those of our n-th step."""
+    step = count(1)
+
+    def uniform(like: Tensor, dtype: torch.dtype) -> Tensor:
+        positions, tokens = torch.arange(like.shape[1])[:, None], torch.arange(like.shape[2])
+        numbers = (1 << 60) + (next(step) << 40) + (positions << 20) + tokens
+        found = hash_uniform(torch.zeros(1, dtype=torch.int64), numbers.flatten()) + 2.0**-25
+        return found.view(like.shape).to(dtype)
+
+    with patch("torch.rand_like", uniform):
+        yield
 
 
 def answers(kind: str) -> Iterator[tuple[Any, TransformersModel, list[int], int]]:
@@ -173,7 +190,28 @@ def llada(originals: Path, tally: Tally) -> None:
             )
             schedule = f"blocks:{size}+steps:{steps}"
             found = ours(model, given + [MASK] * length, "max-prob", schedule)
-            tally.add(f"{length} masks, {schedule}", watched.result(final), found)
+            tally.add("most likely tokens", f"{length} masks, {schedule}", watched.result(final), found)
+        for scale, steps in product((0.5, 2.0), (2, length)):
+            watched = Watched(network)
+            final = theirs(
+                watched, torch.tensor([given]), torch.ones(1, len(given)), steps=steps, gen_length=length,
+                block_length=length, cfg_scale=scale, mask_id=MASK,
+            )  # fmt: skip
+            result = watched.result(final)
+            found = ours(model, given + [MASK] * length, "max-prob", f"steps:{steps}", guidance=scale)
+            name = f"{length} masks, steps:{steps}, guidance {scale}"
+            tally.add("guidance", name, replace(result, passes=2 * result.passes), found)
+        for temperature, steps in product((0.5, 1.0), (2, length)):
+            watched = Watched(network)
+            with our_noise():
+                final = theirs(
+                    watched, torch.tensor([given]), steps=steps, gen_length=length, block_length=length,
+                    temperature=temperature, mask_id=MASK,
+                )  # fmt: skip
+            sampled = {"temperature": temperature, "rank_by": "sampled"}
+            found = ours(model, given + [MASK] * length, "max-prob", f"steps:{steps}", **sampled)
+            name = f"{length} masks, steps:{steps}, temperature {temperature}"
+            tally.add("sampled tokens", name, watched.result(final), found)
 
 
 def fast_dllm(originals: Path, tally: Tally) -> None:
@@ -189,36 +227,83 @@ def fast_dllm(originals: Path, tally: Tally) -> None:
             )  # fmt: skip
             schedule = f"blocks:{size}+" + ("steps:2" if threshold is None else f"threshold:{threshold}")
             found = ours(model, given + [MASK] * length, "max-prob", schedule)
-            tally.add(f"{length} masks, {schedule}", watched.result(final), found)
+            tally.add("most likely tokens", f"{length} masks, {schedule}", watched.result(final), found)
+        for threshold, temperature in product((0.1, 0.6), (0.5, 1.0)):
+            watched = Watched(network)
+            with our_noise():
+                final, _ = theirs(
+                    watched, torch.tensor([given]), steps=1, gen_length=length, block_length=length, mask_id=MASK,
+                    threshold=threshold, temperature=temperature,
+                )  # fmt: skip
+            sampled = {"temperature": temperature, "rank_by": "sampled"}
+            found = ours(model, given + [MASK] * length, "max-prob", f"threshold:{threshold}", **sampled)
+            name = f"{length} masks, threshold:{threshold}, temperature {temperature}"
+            tally.add("sampled tokens", name, watched.result(final), found)
+    theirs = load("generation_utils", originals / "Fast-dLLM" / "dream" / "model").DreamGenerationMixin
+    for network, model, given, length in answers("dream"):
+        for threshold in (0.1, 0.3, 0.6, 0.9):
+            watched = Watched(network)
+            settings = dream_settings(len(given) + length, steps=1, algorithm="confidence_threshold")
+            with redirect_stdout(None):
+                final = theirs._sample(
+                    watched, torch.tensor([given]), None, settings, lambda _, x, __: x, lambda _, __, y: y, threshold
+                )
+            found = ours(model, given + [MASK] * length, "max-prob", f"threshold:{threshold}")
+            tally.add("Dream", f"{length} masks, threshold:{threshold}", watched.result(final), found)
 
 
 def dllm(originals: Path, tally: Tally) -> None:
     with bare_packages(originals / "dllm", "dllm", "dllm.core"):
         mdlm = importlib.import_module("dllm.core.samplers.mdlm")
+        bd3lm = importlib.import_module("dllm.core.samplers.bd3lm")
     for seed, length in product(range(3), LENGTHS):
         network, model = tiny("llama", seed)
         prompts = [prompt(size, seed + size) for size in (2, 5, 3)]
         for blocks, steps in product((1, 2), (1, 2, 3)):
-            if length // blocks % steps:
-                continue  # both round, each in its own way: docs/schedules.md
             watched = Watched(network)
             final = mdlm.MDLMSampler(watched, tokenizer()).sample(
                 prompts,
                 mdlm.MDLMSamplerConfig(max_new_tokens=length, block_size=length // blocks, steps=steps * blocks),
             )
-            schedule = f"blocks:{length // blocks}+steps:{steps}"
+            schedule = f"blocks:{length // blocks}+rounded:{steps}"
             for row, given in enumerate(prompts):
                 tally.add(
-                    f"{length} masks, {schedule}, text {row}", watched.result(final, row, len(given) + length),
+                    "MDLM", f"{length} masks, {schedule}, text {row}",
+                    watched.result(final, row, len(given) + length),
                     ours(model, given + [MASK] * length, "max-prob", schedule),
                 )  # fmt: skip
+        for scale in (0.5, 2.0):
+            watched, [given, *_] = Watched(network), prompts
+            final = mdlm.MDLMSampler(watched, tokenizer()).sample(
+                [given], mdlm.MDLMSamplerConfig(max_new_tokens=length, block_size=length, steps=4, cfg_scale=scale)
+            )
+            result = watched.result(final)
+            found = ours(model, given + [MASK] * length, "max-prob", "rounded:4", guidance=scale)
+            name = f"{length} masks, rounded:4, guidance {scale}"
+            tally.add("MDLM, guidance", name, replace(result, passes=2 * result.passes), found)
+        block = 4
+        network, model = tiny(f"sdar{block}", seed)
+        for size, steps in product((block, 2 * block), (1, 2, 3, 4)):
+            given = prompt(size, seed)
+            watched = BlockCausal(network, given + [MASK] * length, block)
+            final = bd3lm.BD3LMSampler(watched, tokenizer()).sample(
+                [given],
+                bd3lm.BD3LMSamplerConfig(max_new_tokens=length, block_size=block, steps_per_block=steps),
+            )
+            schedule = f"blocks:{block}+rounded:{steps}"
+            tally.add(
+                "BD3-LM", f"{length} masks, prompt {size}, {schedule}", watched.result(final),
+                ours(model, given + [MASK] * length, "max-prob", schedule),
+            )  # fmt: skip
+        network, model = tiny("llama", seed)
         text = prompt(length, seed)
         text[1::2] = [MASK] * len(text[1::2])
-        for steps in (1, len(text) // 2):
+        for steps in (1, 2, 3, len(text) // 2):
             watched = Watched(network)
             sampler = mdlm.MDLMSampler(watched, tokenizer())
             final = sampler.infill([text], mdlm.MDLMSamplerConfig(block_size=None, steps=steps))  # type: ignore[arg-type]
-            tally.add(f"infill, steps:{steps}", watched.result(final), ours(model, text, "max-prob", f"steps:{steps}"))
+            found = ours(model, text, "max-prob", f"rounded:{steps}")
+            tally.add("MDLM, infill", f"{len(text)} tokens, rounded:{steps}", watched.result(final), found)
 
 
 def dream(originals: Path, tally: Tally) -> None:
@@ -228,36 +313,44 @@ def dream(originals: Path, tally: Tally) -> None:
     for network, model, given, length in answers("dream"):
         for (algorithm, order), steps in product(orders.items(), (2, 5, 8, 20)):
             watched = Watched(network)
-            settings = SimpleNamespace(
-                output_history=False, return_dict=False, max_length=len(given) + length, mask_token_id=MASK,
-                steps=steps, eps=1e-3, alg=algorithm, alg_temp=0.0, temperature=0.0, top_p=None, top_k=None,
-            )  # fmt: skip
+            settings = dream_settings(len(given) + length, steps, algorithm)
             final = theirs._sample(
                 watched, torch.tensor([given]), None, settings, lambda _, x, __: x, lambda _, __, y: y
             )
             tally.add(
-                f"{length} masks, {algorithm}, {steps} steps", watched.result(final),
+                algorithm, f"{length} masks, {steps} steps", watched.result(final),
                 ours(model, given + [MASK] * length, order, f"timesteps:{steps}"),
             )  # fmt: skip
 
 
+def dream_settings(length: int, steps: int, algorithm: str) -> SimpleNamespace:
+    return SimpleNamespace(
+        output_history=False, return_dict=False, return_dict_in_generate=False, max_length=length, mask_token_id=MASK,
+        steps=steps, eps=1e-3, alg=algorithm, alg_temp=0.0, temperature=0.0, top_p=None, top_k=None,
+    )  # fmt: skip
+
+
 class BlockCausal(Watched):
-    """Recomputes what SDAR keeps in a cache. It remembers the whole text at every pass that predicts something."""
+    """Recomputes what SDAR and BD3-LM keep in a cache. It remembers the whole text at every pass that predicts
+    something: of BD3-LM's, those that are given a cache."""
 
     def __init__(self, network: Any, text: list[int], block: int):
         super().__init__(network)
         self.text, self.block = torch.tensor([text]), block
 
-    def __call__(self, tokens: Tensor, *_: Any, position_ids: Tensor, store_kv: bool, **__: Any) -> Any:  # type: ignore[override]
+    def __call__(  # type: ignore[override]
+        self, tokens: Tensor, *_: Any, position_ids: Tensor, store_kv: bool = False, past_key_values: Any = None,
+        **__: Any,
+    ) -> Any:  # fmt: skip
         start, stop = int(position_ids[0, 0]), int(position_ids[0, -1]) + 1
         self.text[:, start:stop] = tokens
-        if not store_kv:
+        if past_key_values is not None and not store_kv:
             self.seen.append(self.text.clone())
         block = torch.arange(stop) // self.block
         sees = (block[None, :] <= block[:, None])[None, None]
         logits = self.network(input_ids=self.text[:, :stop], attention_mask=sees).logits
         is_given = (tokens != MASK)[..., None] & (tokens[..., None] == torch.arange(logits.shape[-1]))
-        return SimpleNamespace(logits=logits[:, start:stop].masked_fill(is_given, 1e4))
+        return SimpleNamespace(logits=logits[:, start:stop].masked_fill(is_given, 1e4), past_key_values=())
 
 
 def sdar(originals: Path, tally: Tally) -> None:
@@ -269,6 +362,7 @@ def sdar(originals: Path, tally: Tally) -> None:
     strategies = {
         "sequential": ("left-to-right", "steps:{}"),
         "low_confidence_static": ("max-prob", "steps:{}"),
+        "low_confidence_dynamic": ("max-prob", "threshold:{}"),
     }
     for seed, block, blocks in product(range(2), (2, 4), (1, 3)):
         network, model = tiny(f"sdar{block}", seed)
@@ -277,17 +371,19 @@ def sdar(originals: Path, tally: Tally) -> None:
         ):
             given = prompt(size, seed)
             length = -(-size // block) * block + blocks * block - size  # both fill the last block
-            for steps in {1, block}:
+            is_dynamic = "threshold" in inside
+            for number in (0.2, 0.5, 0.85) if is_dynamic else {1, block}:
                 text = given + [MASK] * length
                 watched = BlockCausal(network, text, block)
                 with patch("torch.multinomial", most_likely):
                     final = theirs(
                         watched, {"input_ids": torch.tensor([given])}, MASK, gen_length=length, block_length=block,
-                        denoising_steps=steps, remasking_strategy=strategy,
+                        denoising_steps=block if is_dynamic else number, remasking_strategy=strategy,
+                        confidence_threshold=number,
                     )  # fmt: skip
-                schedule = f"blocks:{block}@text+{inside.format(steps)}"
+                schedule = f"blocks:{block}@text+{inside.format(number)}"
                 tally.add(
-                    f"prompt {size}, {strategy}, {schedule}", watched.result(final), ours(model, text, order, schedule)
+                    strategy, f"prompt {size}, {schedule}", watched.result(final), ours(model, text, order, schedule)
                 )
 
 
@@ -307,12 +403,13 @@ def mask_predict(originals: Path, tally: Tally) -> None:
                 with torch.inference_mode():
                     final, _ = strategies[name](options).generate(decoder, encoded, torch.tensor([text]), dictionary)
                 if name == "mask_predict":
-                    found = ours(model, text, "max-prob", "steps:1", f"mask-predict:{iterations}")
+                    found = ours(model, text, "max-prob", "steps:1", revision=f"mask-predict:{iterations}")
                 else:
                     order = {"left_to_right": "left-to-right", "easy_first": "max-prob"}[name]
                     found = ours(model, text, order, "one")
                 tally.add(
-                    f"{length} masks, {name}, {iterations} iterations",
+                    name,
+                    f"{length} masks, {iterations} iterations",
                     watched.result(final, writes_all=name == "mask_predict"),
                     found,
                 )
@@ -351,7 +448,7 @@ def fast_dllm_caches(originals: Path, tally: Tally) -> None:
             )  # fmt: skip
             schedule = f"blocks:{size}+{inner}"
             tally.add(
-                f"{kind}, {length} masks, {schedule}", watched.result(final),
+                kind, f"{length} masks, {schedule}", watched.result(final),
                 ours(cached(model, kind, size), given + [MASK] * length, "max-prob", schedule),
             )  # fmt: skip
 
@@ -474,7 +571,7 @@ def fast_dllm_dream(originals: Path, tally: Tally) -> None:
                 if by_threshold:
                     schedule = FirstThenThreshold(size, make_schedule(f"threshold:{value}"))
                 tally.add(
-                    f"{kind}, {length} masks, blocks of {size}, {order} {value}", watched.result(final),
+                    kind, f"{length} masks, blocks of {size}, {order} {value}", watched.result(final),
                     ours(cached(model, kind, size), given + [MASK] * length, order, schedule),
                 )  # fmt: skip
 
@@ -532,7 +629,8 @@ def main() -> None:
     for name in arguments.only.split(","):
         tally = Tally()
         ORIGINALS[name](arguments.originals, tally)
-        print(f"{name:16} {tally.equal:4} of {tally.equal + len(tally.different)} configurations are equal", flush=True)
+        for what_for, tried in tally.tried.items():
+            print(f"{name:16} {what_for:23} {tally.equal[what_for]:4} of {tried:4} equal", flush=True)
         for line in tally.different:
             print(f"    {line}")
 
