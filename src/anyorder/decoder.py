@@ -51,7 +51,7 @@ class Options(TypedDict, total=False):
     length_penalty: float
     temperature: float
     top_p: float
-    top_k: int | None
+    top_k: int
     rank_by: RankBy
     guidance: float
     cache: str

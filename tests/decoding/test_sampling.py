@@ -197,5 +197,6 @@ def test_top_k_and_rank_by_are_named_and_checked(model: TranslationModel) -> Non
         assert error.value.field == field
     with pytest.raises(InputError, match="last: expected best or sampled"):
         DecodingConfig(temperature=1, rank_by="last")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="top_k 0"):
-        DecodingConfig(temperature=1, top_k=0)
+    with pytest.raises(InputError, match="top_k -1"):
+        DecodingConfig(temperature=1, top_k=-1)
+    assert "top_k" not in DecodingConfig("margin", temperature=1, top_k=0).bind(model, "de-en").signature

@@ -34,8 +34,8 @@ class SearchOptions(SharedOptions):
     """Sampling temperature; 0 always picks the most likely token."""
     top_p: float = 1.0
     """Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this."""
-    top_k: int | None = None
-    """Sample from the K most likely tokens."""
+    top_k: int = 0
+    """Sample from the K most likely tokens; 0 for all."""
     rank_by: RankBy = "best"
     """With a temperature, positions rank by the probability of their best token, or of the sampled one, as in the code
     of LLaDA and Fast-dLLM."""

@@ -59,8 +59,8 @@ class DecodingConfig:
     """Sampling temperature; 0 always picks the most likely token, 1 samples from the model's own distribution."""
     top_p: float = 1.0
     """Nucleus sampling: sample from the smallest set of tokens whose total probability reaches this."""
-    top_k: int | None = None
-    """Sample from so many most likely tokens; None for all."""
+    top_k: int = 0
+    """Sample from so many most likely tokens; 0 for all."""
     rank_by: RankBy = "best"
     """Whose probability is a position's confidence when tokens are sampled: the best token's, or the sampled one's."""
     guidance: float = 0.0
@@ -274,7 +274,7 @@ class BoundDecoding:
             optional["temperature"] = f"{self.sampler.temperature:g}"
             if self.sampler.top_p < 1:
                 optional["top_p"] = f"{self.sampler.top_p:g}"
-            if self.sampler.top_k is not None:
+            if self.sampler.top_k:
                 optional["top_k"] = self.sampler.top_k
             if self.sampler.rank_by != "best":
                 optional["rank_by"] = self.sampler.rank_by

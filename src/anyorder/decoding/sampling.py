@@ -31,8 +31,8 @@ class TokenSampler:
     """Scores are divided by it; toward 0, the most likely token wins."""
     top_p: float = 1.0
     """Sample from the smallest set of tokens whose total probability reaches this."""
-    top_k: int | None = None
-    """Sample from so many most likely tokens; None for all. Applied before `top_p`."""
+    top_k: int = 0
+    """Sample from so many most likely tokens; 0 for all. Applied before `top_p`."""
     rank_by: RankBy = "best"
     """Whose probability orders and schedules take for a position's: the best token's, or the sampled one's."""
 
@@ -60,26 +60,24 @@ class TokenSampler:
         return (scores + gumbel_noise(keys, numbers[:, None] + tokens)).argmax(-1)
 
 
-def make_sampler(
-    temperature: float, top_p: float, top_k: int | None = None, rank_by: RankBy = "best"
-) -> TokenSampler | None:
+def make_sampler(temperature: float, top_p: float, top_k: int = 0, rank_by: RankBy = "best") -> TokenSampler | None:
     """A sampler; None at temperature 0: always pick the most likely token."""
     check_number("temperature", temperature, at_least=0, at_most=100)
     check_number("top_p", top_p, above=0, at_most=1)
-    check_number("top_k", top_k, at_least=1)
+    check_number("top_k", top_k, at_least=0)
     if rank_by not in get_args(RankBy):
         raise InputError(f"{rank_by}: expected {' or '.join(get_args(RankBy))}", "rank_by")
     if temperature > 0:
         return TokenSampler(temperature, top_p, top_k, rank_by)
-    for name, value, default in (("top_p", top_p, 1), ("top_k", top_k, None), ("rank_by", rank_by, "best")):
+    for name, value, default in (("top_p", top_p, 1), ("top_k", top_k or 0, 0), ("rank_by", rank_by, "best")):
         if value != default:
             raise InputError(f"{value}: needs sampled tokens, so a temperature above 0", name)
     return None
 
 
-def most_likely(scores: Tensor, top_k: int | None) -> Tensor:
+def most_likely(scores: Tensor, top_k: int) -> Tensor:
     """(N, tokens) scores, -inf outside the `top_k` highest; those equal to the last of them stay."""
-    if top_k is None or top_k >= scores.shape[1]:
+    if not top_k or top_k >= scores.shape[1]:
         return scores
     return scores.masked_fill(scores < scores.topk(top_k).values[:, -1:], -torch.inf)
 
