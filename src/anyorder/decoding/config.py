@@ -255,7 +255,9 @@ class BoundDecoding:
             model = model.caching(self.cache)
             if isinstance(self.schedule, TextBlocks):
                 name = self.schedule.name
-                raise InputError(f"{self.cache.name}: counts blocks from the first mask, which {name} does not", "cache")
+                raise InputError(
+                    f"{self.cache.name}: counts blocks from the first mask, which {name} does not", "cache"
+                )
         if not self.guidance:
             return model
         if self.order.needs not in ("nothing", "logits"):

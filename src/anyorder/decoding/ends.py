@@ -82,10 +82,12 @@ def accept_ends_last(schedule: Schedule, ends: Collection[int]) -> Schedule:
 
 
 def best_is_end(state: State, ends: Collection[int]) -> Tensor:
-    """(B, T) bool: where the best token is an end token."""
+    """(B, T) bool: where the best token is an end token; the sampled one, if positions are ranked by these."""
     assert state.logits is not None
     assert state.where is not None
-    best = state.allowed.restrict(state.logits).argmax(-1) + state.allowed.first
+    best = state.sampled
+    if best is None:
+        best = state.allowed.restrict(state.logits).argmax(-1) + state.allowed.first
     found = torch.isin(best, torch.tensor(sorted(ends), device=best.device))
     everywhere = torch.zeros_like(state.masked)
     everywhere.view(-1).index_copy_(0, state.where, found)
