@@ -11,7 +11,7 @@ from anyorder.cluster import Cluster
 from anyorder.data.workers import blocks
 from anyorder.decoder import NAMES, Decoder, LineBlock, check_references, line_blocks, load
 from anyorder.decoding.config import DecodingConfig
-from anyorder.decoding.stepper import TOP_K, Step
+from anyorder.decoding.stepper import NUM_CANDIDATES, Step
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
 from anyorder.models.hf.pretrained import PREFIX
@@ -74,7 +74,7 @@ class ClusterDecoder(Decoder):
         references: Iterable[str] | None = None,
         on_progress: Callable[[int], None] = lambda lines: None,
         on_step: Callable[[Step], None] | None = None,
-        top_k: int = TOP_K,
+        num_candidates: int = NUM_CANDIDATES,
         names: Mapping[str, str] = NAMES,
         strict: bool = False,
     ) -> Iterator[Trajectory]:
@@ -88,7 +88,7 @@ class ClusterDecoder(Decoder):
         config: DecodingConfig | None = None,
         on_progress: Callable[[int], None] = lambda lines: None,
         on_step: Callable[[Step], None] | None = None,
-        top_k: int = TOP_K,
+        num_candidates: int = NUM_CANDIDATES,
     ) -> Iterator[Trajectory]:
         size = self._block
         if isinstance(examples, Sized):  # a small test set is for all workers, too
