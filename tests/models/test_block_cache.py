@@ -34,11 +34,13 @@ LENGTHS = [(2, 9), (1, 1), (13, 7), (18, 3), (12, 20)]
 
 
 def canvases() -> list[Canvas]:
-    """Prompts with masks after them, and at last a text with gaps."""
+    """Prompts with masks after them, and at last a text with gaps and with a mask that stays."""
     rng = np.random.default_rng(1)
     texts = [np.append(rng.integers(0, 7, prompt), np.full(masks, MASK)) for prompt, masks in LENGTHS]
     texts.append(np.where(rng.random(21) < 0.6, MASK, rng.integers(0, 7, 21)))
-    return [Canvas(text, key=i) for i, text in enumerate(texts)]
+    fillable = texts[-1] == MASK
+    fillable[np.flatnonzero(fillable)[2]] = False
+    return [*(Canvas(text, key=i) for i, text in enumerate(texts[:-1])), Canvas(texts[-1], fillable=fillable)]
 
 
 def model_of(name: str, is_shifted: bool) -> TransformersModel:
@@ -82,7 +84,7 @@ def slow(model: TransformersModel, canvas: Canvas, schedule: str, cache: str, pa
     ids = torch.tensor(canvas.tokens)
     outputs = torch.zeros(len(ids), model.hidden_size)
     steps, logprobs, step = np.zeros(len(ids), int), np.zeros(len(ids), np.float32), 0
-    masked = np.flatnonzero(canvas.tokens == MASK)
+    masked = np.flatnonzero(canvas.masked(MASK))
     for block in (masked[at : at + size] for at in range(0, len(masked), size)):
         age = 0
         while len(left := [i for i in block if ids[i] == MASK]):
