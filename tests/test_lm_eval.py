@@ -115,6 +115,14 @@ def test_completions_are_those_of_generate(make: Callable[..., Any], folder: Pat
     assert found != [one.completion for one in free]
 
 
+def test_end_tokens_as_asked(make: Callable[..., Any], folder: Path) -> None:
+    decoder = anyorder.load(f"hf:{folder}", device="cpu")
+    for end in ("never", "last"):
+        expected = [one.completion for one in decoder.generate(PROMPTS[:4], 6, "margin", end=end)]
+        asked = [(prompt, {"max_gen_toks": 6}) for prompt in PROMPTS[:4]]
+        assert make(order="margin", end=end).generate_until(requests(asked)) == expected
+
+
 def test_requests_that_come_again_sample_anew(make: Callable[..., Any]) -> None:
     asked = [("a", {"max_new_tokens": 8, "temperature": 1.0})] * 3 + [("a", {"max_new_tokens": 8})] * 2
     found = make(order="uniform", batch_size=2).generate_until(requests(asked))

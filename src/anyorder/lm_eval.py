@@ -34,7 +34,7 @@ from anyorder.models.base import Canvas
 from anyorder.models.hf.pretrained import load_transformers
 from anyorder.tasks import Generate
 from anyorder.tasks.base import canvas_key
-from anyorder.tasks.masked import MaskedText
+from anyorder.tasks.masked import End, MaskedText
 
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 _SAMPLERS = ("top_p", "top_k", "min_p")
@@ -59,6 +59,7 @@ class AnyorderLM(LM):
         schedule: str | int = AUTO,
         revision: str = "none",
         length: int | None = None,
+        end: End = "free",
         likelihood: Literal["chain", "bound"] = "chain",
         samples: int = 128,
         check_greedy: bool = True,
@@ -74,6 +75,7 @@ class AnyorderLM(LM):
             pretrained: The folder or hub id of a Transformers masked language model.
             order, schedule, revision, seed: See `DecodingConfig`. The revision is the rule that masks positions again.
             length: Tokens to generate for every request, instead of what its task says.
+            end: When end tokens are generated: free, last or never; see `Decoder.generate`.
             likelihood: chain: the exact log-likelihood of a text filled one by one in this order (and in the blocks of
                 the schedule, if it has blocks). bound: an estimate of LLaDA's bound over all orders.
             samples: Samples of the bound.
@@ -99,7 +101,7 @@ class AnyorderLM(LM):
         self.model = self.decoder.model
         self.settings: dict[str, Any] = {"order": str(order), "schedule": schedule, "revision": revision}
         self.seed, self.length, self.likelihood, self.samples = seed, length, likelihood, samples
-        self.check_greedy = check_greedy
+        self.end, self.check_greedy = end, check_greedy
         self.max_length = min(max_length or self.model.max_length, self.model.max_length)
         count = str(batch_size or 1)
         if not count.startswith("auto") and not (count.isdigit() and int(count)):
@@ -107,8 +109,9 @@ class AnyorderLM(LM):
         self._at_once = _AT_ONCE if count.startswith("auto") else int(count)
         self._batch_tokens = None if count.startswith("auto") else _UNLIMITED
         self._device = self.model.device
-        decoding = Generate(1).bind(DecodingConfig(seed=seed, **self.settings), self.model)
-        self._order, self._schedule = decoding.order, decoding.schedule
+        task = Generate(length or 1, end=end)
+        decoding = task.bind(DecodingConfig(seed=seed, **self.settings), self.model)
+        self._order, self._schedule, self._scored = decoding.order, decoding.schedule, task.model_for(self.model)
         self.signature = str(decoding.signature)
 
     def get_model_info(self) -> dict[str, Any]:
@@ -158,7 +161,7 @@ class AnyorderLM(LM):
         stop = [until] if isinstance(until, str) else until
         seed = self.seed + again if temperature else self.seed
         config = DecodingConfig(seed=seed, batch_tokens=self._batch_tokens, **sampling, **self.settings)
-        return Generate(int(length), stop=[text for text in stop if text]), config
+        return Generate(int(length), stop=[text for text in stop if text], end=self.end), config
 
     def _complete(self, contexts: Sequence[str], task: Generate, config: DecodingConfig) -> list[str]:
         if task.length >= self.max_length:
@@ -217,7 +220,7 @@ class AnyorderLM(LM):
             tokens = np.where(fillable, self.model.mask_token, ids)
             key = canvas_key(self.seed, tokens, len(tokens))
             canvases.append(Canvas(tokens, None, "generate", key, fillable, not self.model.starts_with_delimiter(ids)))
-        model, ids_of = Generate(1).model_for(self.model), [ids for ids, _ in texts]
+        model, ids_of = self._scored, [ids for ids, _ in texts]
         exact = [(0.0, False)] * len(texts)
         if self.likelihood == "chain" or self.check_greedy:
             exact = chain(model, canvases, ids_of, self._order, self._schedule, self._batch_tokens)
