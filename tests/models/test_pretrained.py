@@ -219,6 +219,74 @@ def test_bad_checkpoints_give_one_line(
     assert "\n" not in str(raised.value)
 
 
+def without_mask(folder: Path) -> None:
+    """Its tokenizer names no mask, though it has the token."""
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text())
+    del settings["mask_token"]
+    file.write_text(json.dumps(settings))
+
+
+def test_all_that_is_missing_is_said_at_once(copy_of: Callable[[str], tuple[Path, Any]]) -> None:
+    folder, _ = copy_of("BertForMaskedLM")
+    (folder / "tokenizer.json").unlink()
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    change_config(is_decoder=True)(folder)
+    with pytest.raises(InputError) as raised:
+        load_transformers(folder)
+    assert str(raised.value) == (
+        f"{folder}: config.json: is_decoder: true, expected false as in 'bert' models; has no tokenizer (tokenizer.json "
+        "or vocab.txt); 'anyorder convert' can make one; model.safetensors: no such file; pytorch_model.bin is pickled "
+        "and will not be opened; 'anyorder convert' makes it safetensors"
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        (
+            3,
+            "its tokenizer's mask token is 10 ('[MASK]'), but mask_token_id in its config.json is 3 ('w3'); correct one",
+        ),
+        (MASK, None),
+        (None, None),
+    ],
+)
+def test_tokenizer_and_config_agree_on_the_mask(
+    named: int | None, message: str | None, copy_of: Callable[[str], tuple[Path, Any]]
+) -> None:
+    folder, _ = copy_of("LlamaForCausalLM")
+    change_config(mask_token_id=named)(folder)
+    if message is None:
+        assert load_transformers(folder).mask_token == MASK
+        return
+    with pytest.raises(InputError, match=re.escape(message)):
+        load_transformers(folder)
+
+
+def test_an_ordinary_word_is_no_mask_unless_the_tokenizer_says_so(copy_of: Callable[[str], tuple[Path, Any]]) -> None:
+    folder, _ = copy_of("LlamaForCausalLM")
+    without_mask(folder)
+    change_config(mask_token_id=MASK)(folder)
+    assert load_transformers(folder).mask_token == MASK  # a special token
+    change_config(mask_token_id=3)(folder)
+    with pytest.raises(
+        InputError, match=r"mask_token_id in its config.json is 3 \('w3'\), an ordinary token; if that is"
+    ):
+        load_transformers(folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "mask_token": "w3"}))
+    assert load_transformers(folder).mask_token == 3
+
+
+def test_a_mask_that_the_model_does_not_have_is_refused() -> None:
+    words = tokenizer()
+    words.add_special_tokens({"mask_token": "<new>", "additional_special_tokens": ["<1>", "<2>", "<3>", "<4>"]})
+    words.add_special_tokens({"mask_token": "<4>"})
+    with pytest.raises(InputError, match=r"mask token is 29 \('<4>'\), but the model has 28 tokens"):
+        wrap_transformers(network("BertForMaskedLM"), words, "mine")
+
+
 def test_autoregressive_models_are_refused(copy_of: Callable[[str], tuple[Path, Any]]) -> None:
     folder, _ = copy_of("GPT2LMHeadModel")
     for file in ("tokenizer_config.json", "special_tokens_map.json"):

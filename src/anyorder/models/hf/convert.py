@@ -9,8 +9,7 @@ import argparse
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,8 @@ from anyorder.models.base import Canvas
 from anyorder.models.hf.families import FAMILIES, Family, family_of, same_config
 from anyorder.models.hf.pretrained import (
     TransformersModel,
-    import_transformers,
+    class_of,
+    collected,
     load_tokenizer,
     load_transformers,
     quiet,
@@ -97,18 +97,18 @@ def convert(
     left_out: tuple[str, ...] = ()
     tokenizer: _Tokenizer | None = None
     with quiet():
-        with _collected(problems):
+        with collected(problems):
             theirs = _read_weights(files)
-        with _collected(problems):
+        with collected(problems):
             record = _config(folder, theirs, family)
         kind = None
         if record is not None:
-            with _collected(problems):
+            with collected(problems):
                 kind = family_of(record)
         if theirs and record and kind:
-            with _collected(problems):
+            with collected(problems):
                 theirs.tensors, left_out = _fitted(theirs.tensors, record, kind, problems)
-        with _collected(problems):
+        with collected(problems):
             tokenizer = _tokenizer(folder, vocabulary, theirs, kind, lowercase, split)
         if record is not None and tokenizer is not None:
             room = record.values.get("vocab_size")
@@ -138,15 +138,6 @@ def convert(
                 left_out,
                 _prediction(model),
             )
-
-
-@contextmanager
-def _collected(problems: list[str]) -> Iterator[None]:
-    """An `InputError` becomes one of the problems."""
-    try:
-        yield
-    except InputError as error:
-        problems.append(str(error))
 
 
 def _prediction(model: TransformersModel) -> str:
@@ -260,7 +251,7 @@ def _fitted(
         return dict(tensors), ()  # loading renames and checks them
     where = record.where
     with as_input_error(f"{where}: does not describe a {family.class_name}"):
-        network_class = getattr(import_transformers(), family.class_name)
+        network_class = class_of(family)
         config = network_class.config_class.from_dict(same_config(record))
         if config.num_hidden_layers > _MAX_LAYERS:
             raise InputError(f"{where}: has {config.num_hidden_layers:,} layers, expected at most {_MAX_LAYERS:,}")

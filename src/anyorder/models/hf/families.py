@@ -189,7 +189,6 @@ def dit_config(record: Record) -> dict[str, Any]:
         "tie_word_embeddings": False,
         "bos_token_id": None,
         "eos_token_id": None,
-        "mask_token_id": vocab_size - 1,
     }
 
 
@@ -285,6 +284,7 @@ _Dit = partial(
     _Gpt2,
     converts=dit_weights,
     native_config=dit_config,
+    appends_mask=True,
     expects={"time_conditioning": False, "causal": False},
     settings=DIT_READS,
 )

@@ -294,16 +294,38 @@ def load_transformers(
     verify(folder, CONFIG, WEIGHTS, "tokenizer.json")
     record = read_record(folder / CONFIG)
     family = family_of(record)
+    config: Any = None
+    tokenizer: Any = None
+    mask_token = -1
+    problems: list[str] = []
     with quiet():
-        tokenizer = load_tokenizer(folder, family)
-        check_settings(record, family)
-        settings = family.native_config(record)
-        with as_input_error(f"{folder / CONFIG}: does not describe a {family.class_name}"):
-            config = class_of(family).config_class.from_dict(settings)
-        check_attention(str(folder / CONFIG), config, family)
-        mask_token = _mask_token(folder, tokenizer, config, family)
+        with collected(problems):
+            check_settings(record, family)
+            settings = family.native_config(record)
+            with as_input_error(f"{folder / CONFIG}: does not describe a {family.class_name}"):
+                config = class_of(family).config_class.from_dict(settings)
+            check_attention(str(folder / CONFIG), config, family)
+        with collected(problems):
+            tokenizer = load_tokenizer(folder, family)
+        if config is not None and tokenizer is not None:
+            with collected(problems):
+                mask_token = _mask_token(folder, tokenizer, config, family)
+        if not (folder / WEIGHTS).exists() and not (folder / _INDEX).exists():
+            problems.append(str(no_weights(folder / WEIGHTS)))
+        if problems:
+            parts = [re.sub(rf"^{re.escape(str(folder))}(: |/)", "", problem) for problem in problems]
+            raise InputError(f"{folder}: {'; '.join(parts)}" if len(parts) > 1 else problems[0])
         network = _load_network(folder, config, record, family, dtype).to(device)
     return TransformersModel(network, tokenizer, family, mask_token, folder)
+
+
+@contextmanager
+def collected(problems: list[str]) -> Iterator[None]:
+    """An `InputError` becomes one of the problems."""
+    try:
+        yield
+    except InputError as error:
+        problems.append(str(error))
 
 
 def wrap_transformers(network: Any, tokenizer: Any, name: str = "model") -> TransformersModel:
@@ -354,26 +376,44 @@ def _fetch_tokenizer(folder: Path, name: str | None) -> Path:
     from huggingface_hub import snapshot_download
 
     if name is None:
-        raise InputError(f"{folder}: has no tokenizer (tokenizer.json or vocab.txt)")
+        raise InputError(f"{folder}: has no tokenizer (tokenizer.json or vocab.txt); 'anyorder convert' can make one")
     with as_input_error(f"{folder}: has no tokenizer; put the tokenizer.json of {name} there"):
         return Path(snapshot_download(name, allow_patterns=["tokenizer*.json", "vocab.json", "merges.txt"]))
 
 
 def _mask_token(place: Path | str, tokenizer: Any, config: Any, family: Family) -> int:
+    """The mask's id. If the tokenizer does not name it, it is added to it."""
     known, room = len(tokenizer), config.vocab_size
-    named = [tokenizer.mask_token_id, getattr(config, "mask_token_id", None), family.mask_token]
-    for token in [*named, known if family.appends_mask else None]:
+    own, named = tokenizer.mask_token_id, getattr(config, "mask_token_id", None)
+
+    def quoted(token: int) -> str:
+        return f"{token} ('{tokenizer.convert_ids_to_tokens(token)}')" if 0 <= token < known else str(token)
+
+    is_default = named == getattr(type(config)(), "mask_token_id", None)  # says nothing about this model
+    if own is not None and named is not None and own != named and not is_default:
+        raise InputError(
+            f"{place}: its tokenizer's mask token is {quoted(own)}, but mask_token_id in its {CONFIG} is "
+            f"{quoted(named)}; correct one of them"
+        )
+    if own is not None and own >= room:
+        raise InputError(f"{place}: its tokenizer's mask token is {quoted(own)}, but the model has {room} tokens")
+    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    for token in [own, named, family.mask_token, known if family.appends_mask else None]:
         if isinstance(token, int) and 0 <= token < min(known, room):
-            return token
-        if token == known < room:  # the model has one more token than its tokenizer
+            if token == own or token in special:
+                return token
+            if not is_default:
+                raise InputError(
+                    f"{place}: mask_token_id in its {CONFIG} is {quoted(token)}, an ordinary token; if that is the "
+                    f"mask, name it as mask_token in {_TOKENIZER}"
+                )
+        elif token == known < room:  # the model has one more token than its tokenizer
             tokenizer.add_special_tokens({"mask_token": "<|mask|>"})
             return token
     raise InputError(f"{place}: is not a masked model: neither its tokenizer nor its {CONFIG} has a mask token")
 
 
 def _load_network(folder: Path, config: Any, record: Record, family: Family, dtype: torch.dtype) -> Any:
-    if not (folder / WEIGHTS).exists() and not (folder / _INDEX).exists():
-        raise no_weights(folder / WEIGHTS)
     weights = _converted_weights(folder, record, family) if family.converts else None
     output_bias = weights.pop(_OUTPUT_BIAS, None) if weights else None
     network_class = class_of(family)

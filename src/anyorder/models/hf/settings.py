@@ -47,9 +47,8 @@ def check_attention(where: str, config: Any, family: "Family") -> None:
         if isinstance(rope, dict) and rope.get("rope_type") == "longrope":
             raise InputError(f"{where}: rope_type longrope depends on the length of the text, and is not computed")
     own = type(config)().to_dict()  # other settings are kept, but have no effect
-    windows = "sliding_attention" in (getattr(config, "layer_types", None) or []) or getattr(
-        config, "sliding_window", 0
-    )
+    layers = getattr(config, "layer_types", None) or []
+    windows = "sliding_attention" in layers or getattr(config, "sliding_window", None)
     if family.is_language_model and "sliding_window" in own and windows:
         raise InputError(f"{where}: sliding_window is not computed; expected full attention in every layer")
     kind = getattr(config, "position_embedding_type", None) or "absolute"
