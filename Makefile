@@ -58,4 +58,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt scripts/install.sh
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "installing the development tools ..."
 	@./scripts/install.sh $(VENV) --editable '.[dev]'
+	@-$(BIN)/python -m pip download --quiet --no-deps --dest $(VENV)/wheels rxnmapper==0.4.3 # a real model for the tests
 	@touch $@

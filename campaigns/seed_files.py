@@ -150,6 +150,8 @@ VERB_COMMANDS: dict[str, list[str]] = {
     "evaluate": [*EVALUATE, "--model", "model", "--orders", "margin"],
     "analyze": [*ANALYZE, "a.jsonl"],
     "explore": ["explore", "--model", "model", "--port", "0", "--device", "cpu"],
+    "convert": ["convert", "masked", "out"],
+    "export-order": ["export-order", "learned:de-en/confidence", "--out", "out.py"],
     "orders": ["orders"],
 }
 """A whole command for each verb; options are added to it or changed in it."""

@@ -483,6 +483,8 @@ def _tokenizer(
     if file.suffix == ".json" and split is None and lowercase is None:
         copied = {file: "tokenizer.json"}
         copied |= {file.with_name(name): name for name in _TOKENIZER if file.with_name(name).is_file()}
+        for one in copied:
+            read_record(one)
 
         def copy(to: Path) -> None:
             for source, name in copied.items():
@@ -490,5 +492,6 @@ def _tokenizer(
 
         return _Tokenizer(file, 0, f"as {file.name} says", copy)
     tokens = read_vocabulary(file, folder, is_fairseq)
-    tokenizer, reads = make_tokenizer(tokens, split or AUTO, lowercase)
+    with as_input_error(f"{file}: cannot be made a tokenizer"):
+        tokenizer, reads = make_tokenizer(tokens, split or AUTO, lowercase)
     return _Tokenizer(file, max(tokens.ids.values()) + 1, reads, tokenizer.save_pretrained)

@@ -8,7 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from anyorder.errors import InputError
 from anyorder.models.native.storage import as_input_error
@@ -112,7 +114,7 @@ def _tokenizer_json(file: Path) -> dict[str, int]:
     model = read_record(file).record("model", default={})
     if model.values.get("type") not in ("WordPiece", "WordLevel"):
         raise InputError(f"{file}: is not a list of words or pieces, so no rule to split text can be given")
-    ids: dict[str, int] = model.take("vocab", dict[str, int])
+    ids: dict[str, int] = model.take("vocab", dict[str, Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]])
     return ids
 
 
