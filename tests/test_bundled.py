@@ -341,3 +341,17 @@ def test_samples_of_the_six_directions(pair: str) -> None:
     for direction in (pair, "-".join(reversed(languages))):
         files = _sample(translator.with_task(direction), "multi")
         assert [file.name for file in files] == [f"sample.{pair}.{one}" for one in direction.split("-")]
+
+
+REAL_MODELS = ROOT / "recipes" / "real-models"
+
+
+def test_tables_of_real_models_are_the_measured_ones() -> None:
+    files = list((REAL_MODELS / "results").glob("*.json"))
+    tables = runpy.run_path(str(REAL_MODELS / "table.py"))["tables"](files)
+    assert (REAL_MODELS / "results" / "tables.md").read_text(encoding="utf-8") == f"# What orders recover\n\n{tables}"
+    shown = [
+        line for line in (REAL_MODELS / "README.md").read_text(encoding="utf-8").splitlines() if "masked |" in line
+    ]
+    assert shown
+    assert all(line in tables for line in shown)
