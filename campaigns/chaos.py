@@ -8,6 +8,8 @@ b  replacing    10,000 reads of a learned order and 1,000 of a model while anoth
 c  full disks   no space at every tenth of a command's output: one line, nothing lost, and the next run succeeds
 d  two writers  the second of two commands with one output is refused, the first is unharmed
 e  reading      stores and runs are read while they are written
+f  interrupts   an order is learned on text and ended by Ctrl-C, SIGTERM and SIGKILL at 100 random moments: it ends
+                within 10 s, and the result is that of an unbroken run (--model, --text: with a model of one's own)
 
 Each story follows from the seed, the part and the number of the story; a failure prints the command that repeats it.
 Numbers that are times (`seconds`, `..._per_second`, `share_of_peak`) may differ between equal runs; nothing else may.
@@ -24,6 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from campaigns import full_disks, kills
+from campaigns import stage as stage_module
 from campaigns.readers import play_reading, play_replacing, play_two_writers
 from campaigns.sandbox import ChildError, import_everything, seed_files
 from campaigns.stage import JOBS, ChaosError, Stage
@@ -42,15 +45,18 @@ PARTS = {
     "c": Part("full disks", full_disks.STORIES, full_disks.play_full_disk),
     "d": Part("two writers", range(len(JOBS)), play_two_writers),
     "e": Part("reading", range(3), play_reading),
+    "f": Part("interrupts", kills.INTERRUPTION_STORIES, kills.play_interruptions),
 }
 
 
-def campaign(stage: Stage, seed: int, parts: list[str], only: int | None = None, verbose: bool = True) -> list[str]:
+def campaign(
+    stage: Stage, seed: int, parts: list[str], only: int | None = None, verbose: bool = True, most: int | None = None
+) -> list[str]:
     """Play the stories; returns the failures."""
     failures = []
     for letter in parts:
         part, start, failed, count = PARTS[letter], time.monotonic(), len(failures), 0
-        for number in part.stories if only is None else [only]:
+        for number in part.stories[:most] if only is None else [only]:
             count += 1
             try:
                 told = part.play(stage, random.Random(f"{seed}:{letter}:{number}"), number)
@@ -73,12 +79,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default=",".join(PARTS), help="parts, such as a,c")
     parser.add_argument("--story", type=int, help="only the story of this number, of the one part that is given")
+    parser.add_argument("--stories", type=int, help="only so many stories of each part")
+    parser.add_argument("--model", help="part f: a model of Transformers, such as hf:FOLDER")
+    parser.add_argument("--text", type=Path, help="part f: lines of text to learn on")
     parser.add_argument("--quiet", action="store_true", help="show failures only")
     options = parser.parse_args(arguments)
+    if options.model and options.text:
+        prefix, _, folder = options.model.rpartition(":")
+        stage_module.OTHER_JOBS[stage_module.LEARN_TEXT] = stage_module.learn_text(
+            f"{prefix}:{Path(folder).resolve()}" if prefix else options.model, str(options.text.resolve())
+        )
     import_everything()
     with seed_files() as files:
         stage = Stage(files, files.with_name("work"))
-        failures = campaign(stage, options.seed, options.only.split(","), options.story, not options.quiet)
+        failures = campaign(
+            stage, options.seed, options.only.split(","), options.story, not options.quiet, options.stories
+        )
     return int(bool(failures))
 
 

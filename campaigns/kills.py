@@ -1,4 +1,4 @@
-"""Part a of chaos: commands are killed again and again, and end with what an unbroken run writes."""
+"""Parts a and f of chaos: commands are ended again and again, and in the end write what an unbroken run writes."""
 
 import os
 import random
@@ -7,10 +7,15 @@ import time
 from pathlib import Path
 
 from campaigns.sandbox import Process
-from campaigns.stage import JOBS, SECONDS, ChaosError, Stage, before_calls, compare, expect
+from campaigns.stage import JOBS, LEARN_TEXT, SECONDS, ChaosError, Stage, before_calls, compare, expect, job_of
 
 KILLS, KILLS_AT_CALLS, KILLS_PER_STORY = 100, 50, 5
 KILLED = ("prepare", "train", "learn-order", "translate", "evaluate")
+INTERRUPTIONS, INTERRUPTION_SECONDS = 100, 10.0
+"""How often learning is ended by a signal, every other time by SIGKILL, and how long it may take to end."""
+HANGS = 1800.0
+"""Seconds after which a run that may use a model of one's own hangs."""
+INTERRUPTION_STORIES = range(INTERRUPTIONS // KILLS_PER_STORY)
 STORIES = range((KILLS + KILLS_AT_CALLS) // KILLS_PER_STORY)
 
 
@@ -64,3 +69,32 @@ def _kill_at_call(number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     before_calls(count_down)
+
+
+def play_interruptions(stage: Stage, draw: random.Random, number: int) -> str:
+    """End learning on text at random moments, by Ctrl-C, SIGTERM and SIGKILL in turn; it ends in time, every time, and
+    what is learned in the end is the same."""
+    job = job_of(LEARN_TEXT)
+    expected, seconds, _ = stage.unbroken(LEARN_TEXT, limit=HANGS)
+    folder, slowest, late = stage.scene(f"interruptions {number}"), 0.0, 0
+    disk = folder / "here" / "disk"
+    signals = (signal.SIGINT, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)
+    for count in range(KILLS_PER_STORY):
+        kind = signals[(number * KILLS_PER_STORY + count) % len(signals)]
+        process = Process(folder, job.again, quick_workers=False)
+        ended = process.send_after(draw.uniform(0, seconds), kind)
+        sent = time.monotonic()
+        ended = ended or process.wait(HANGS)
+        took = time.monotonic() - sent
+        if kind is not signal.SIGKILL:
+            slowest = max(slowest, took)
+            if took > INTERRUPTION_SECONDS:
+                raise ChaosError(f"{kind.name}: ended {took:.1f} s later")
+            if ended.code not in (0, 130, 143) or "Traceback" in ended.stderr:
+                raise ChaosError(f"{kind.name}: exit code {ended.code}: {ended.stderr[-1000:]}{ended.stdout[-1000:]}")
+        late += ended.code == 0 and "continue with --resume" not in ended.stdout
+        if ended.left:
+            raise ChaosError(f"{kind.name}: leaves a process behind: {ended.left[:200]}")
+    expect(Process(folder, job.again, quick_workers=False).wait(HANGS), 0, LEARN_TEXT)
+    compare(LEARN_TEXT, disk, expected)
+    return f"{KILLS_PER_STORY} signals ({late} after the end), the slowest end took {slowest:.1f} s"

@@ -199,6 +199,15 @@ class Process:
             time.sleep(0.002)
         return ended
 
+    def send_after(self, seconds: float, number: signal.Signals) -> Ended | None:
+        """Send a signal so many seconds after its start; how it ended if it did so before."""
+        while self.seconds < seconds:
+            if ended := self.poll():
+                return ended
+            time.sleep(0.002)
+        self.send(number)
+        return None
+
 
 def _read(file: Path) -> str:
     if not file.exists():

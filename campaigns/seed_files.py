@@ -246,6 +246,8 @@ def _write_puzzles() -> None:
     shutil.copytree(bundled, "masked")
     lines = (bundled / "sample.puzzles.txt").read_text().splitlines(keepends=True)
     Path("puzzles.txt").write_text("".join(lines[:4]))
+    solutions = (bundled / "sample.solutions.txt").read_text().splitlines(keepends=True)
+    Path("solutions.txt").write_text("".join(solutions[:24]))
 
 
 def _write_trajectories() -> None:

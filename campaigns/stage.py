@@ -60,6 +60,34 @@ JOBS = {
 }  # fmt: skip
 
 
+LEARN_TEXT = "learn-text"
+"""The job that is interrupted at random moments; a model and a text of one's own may take the place of these."""
+
+
+def learn_text(model: str, text: str) -> Job:
+    """An order is learned for a model of Transformers on lines of text."""
+    sizes = [
+        "--rl.sentences",
+        "4",
+        "--rl.rollouts",
+        "4",
+        "--rl.validation-sentences",
+        "2",
+        "--policy.kind",
+        "confidence",
+    ]
+    run = ["--run.device", "cpu", "--run.warmup", "1", "--run.log-every", "1", "--run.steps", "4"]
+    arguments = ["learn-order", "--model", model, "--text", text, *sizes, *run, "--run.validate-every", "2"]
+    return Job([*arguments, "--out", "disk/out"], resume=True, shows_progress=True, sign="disk/out/log.jsonl")
+
+
+OTHER_JOBS = {LEARN_TEXT: learn_text("masked", "solutions.txt")}
+
+
+def job_of(name: str) -> Job:
+    return JOBS.get(name) or OTHER_JOBS[name]
+
+
 class ChaosError(Exception):
     """What is wrong."""
 
@@ -79,7 +107,7 @@ class Stage:
         (folder / "here" / "disk").mkdir()
         return folder
 
-    def unbroken(self, verb: str, continued: bool = False) -> tuple[Path, float, int]:
+    def unbroken(self, verb: str, continued: bool = False, limit: float = SECONDS) -> tuple[Path, float, int]:
         """The output of an unbroken run, how long it took and how many file operations it made.
 
         With `continued` the run goes on from one of the seed files, and older results are replaced.
@@ -93,10 +121,10 @@ class Stage:
             start = time.monotonic()
             ended = Process(
                 folder,
-                JOBS[verb].again if continued else JOBS[verb].arguments,
+                job_of(verb).again if continued else job_of(verb).arguments,
                 lambda: _count_calls(calls),
                 quick_workers=False,
-            ).wait(SECONDS)
+            ).wait(limit)
             expect(ended, 0, verb)
             (folder / "seconds").write_text(str(time.monotonic() - start))
         return folder / "here" / "disk", float((folder / "seconds").read_text()), int((folder / "calls").read_text())
@@ -113,7 +141,7 @@ def put_before(verb: str, disk: Path) -> None:
 
 def expect(ended: Ended, code: int, verb: str) -> None:
     """A `ChaosError` unless a command ended as it should."""
-    fault = ended.fault(JOBS[verb].shows_progress)
+    fault = ended.fault(job_of(verb).shows_progress)
     if fault or ended.code != code:
         last = ended.stderr.strip().splitlines()[-1:] or [""]
         raise ChaosError(f"{verb}: {fault or f'exit code {ended.code}, expected {code}'} ({last[0][:300]})")

@@ -16,7 +16,7 @@ LAYERS = [
     {"records"},
     {"files", "device", "progress", "plugins", "registry", "web"},
     {"cluster"},
-    {"data"},
+    {"data", "memory"},
     {"models"},
     {"orders"},
     {"decoding"},

@@ -45,6 +45,15 @@ def is_main_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def rate(value: float) -> str:
+    """A number per second.
+
+    >>> rate(12345.6), rate(9.96), rate(0.0416)
+    ('12,346', '10', '0.042')
+    """
+    return f"{value:,.0f}" if value >= 9.5 else f"{value:.2g}"
+
+
 def say(line: str) -> None:
     """Print one line on standard error, in the main process."""
     if is_main_process():
@@ -93,4 +102,4 @@ class _Rate(progress.ProgressColumn):
         speed = task.finished_speed or task.speed
         if not self._unit or speed is None:
             return Text("")
-        return Text(f"{speed:,.0f} {self._unit}/s", style="progress.data.speed")
+        return Text(f"{rate(speed)} {self._unit}/s", style="progress.data.speed")

@@ -1,6 +1,7 @@
 """Orders on a masked language model: which masked tokens of plain text come back, against a plain Transformers loop."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -170,6 +171,31 @@ def test_length_limits(decoder: Decoder) -> None:
 def test_impossible_requests(decoder: Decoder, options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         scores(decoder, LINES, ["margin"], **options)
+
+
+def test_a_line_with_one_token_leaves_no_choice(decoder: Decoder) -> None:
+    result = scores(decoder, [*LINES, LINES[0].split()[0]], ["margin"])
+    assert result.rows[0].lines == len(LINES)
+    assert [line.note for line in result.lines if not line.scored] == ["short source"]
+
+
+def test_an_evaluation_prints_its_scores(decoder: Decoder) -> None:
+    printed = str(scores(decoder, LINES, ["left-to-right", "margin"])).splitlines()
+    assert printed[0] == "infill (14 lines)"
+    assert re.fullmatch(r"left-to-right  recovered \d+\.\d\d, .*", printed[1])
+    assert re.fullmatch(r"margin         recovered .* p \d\.\d{3} against left-to-right", printed[2])
+    assert printed[3].startswith("order:*|schedule:one|")
+    limited = str(scores(decoder, LINES, ["margin"], max_lengths=[5, None])).splitlines()
+    assert [line.split("  ")[0].strip() for line in limited[1:3]] == ["margin ≤5", "margin"]
+
+
+def test_progress_is_told_within_a_batch(decoder: Decoder) -> None:
+    """All lines are one batch; the bar moves while it is filled, and ends at their number."""
+    told: list[int] = []
+    scores(decoder, LINES, ["margin", "uniform"], on_progress=told.append)
+    assert sum(told) == 2 * len(LINES)
+    assert len(told) > 2
+    assert min(told) > 0
 
 
 def test_other_tasks_have_no_masks(decoder: Decoder) -> None:

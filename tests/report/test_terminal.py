@@ -85,6 +85,9 @@ def test_a_table_is_split_where_it_does_not_fit() -> None:
     columns = [Column("BLEU", [Cell("20.00")]), Column("Δ", [Cell("+1.00", ".50")])]
     table = TableData("title", "order", ["margin"], {"all": columns})
     assert [len(render_tables(table, width)) for width in (26, 25, 8)] == [1, 2, 2]
+    assert [one.title for one in render_tables(table, 8)] == ["title", "continued"]
+    several = TableData("title", "order", ["margin"], {"≤20": columns, "≤30": columns})
+    assert [one.title for one in render_tables(several, 26)] == ["title", "≤30"]
 
 
 def test_runs_in_each_direction_have_their_brackets() -> None:

@@ -114,7 +114,9 @@ def _explain(arguments: list[str], error: BaseException) -> int:
         _discard_output()
         line = f"text cannot be written in this locale's encoding, {text.encoding}; {_USE_UTF8}"
     except (MemoryError, RuntimeError) as failed:
-        if isinstance(failed, RuntimeError) and not re.search(_NO_MEMORY, str(failed)):
+        from anyorder.memory import is_out_of_memory
+
+        if not is_out_of_memory(failed):
             raise
         line = "there is not enough memory for this; use smaller sizes"
     from anyorder.progress import is_main_process
@@ -122,10 +124,6 @@ def _explain(arguments: list[str], error: BaseException) -> int:
     if is_main_process():
         _print_line(arguments, line)
     return 2
-
-
-_NO_MEMORY = "out of memory|allocate memory|not enough memory"
-"""How torch words it, on each device."""
 
 
 def _run(arguments: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from anyorder.files import atomic_file
 from anyorder.progress import is_main_process
 from anyorder.registry import is_count
 from anyorder.tasks import Task
+
+SLOW_AFTER = 5.0
+"""Seconds after which it is known about how long something takes."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,25 @@ def print_note(verb: str, note: str) -> None:
     """One line on standard error about what was done; nothing if there is nothing to say."""
     if note and is_main_process():
         print(f"anyorder {verb}: {note}", file=sys.stderr)
+
+
+class SlowNote:
+    """Says once, on standard error, about how long a verb will take, if that is more than a minute.
+
+    It is called with how much was done since the last call. what: is being done.
+    """
+
+    def __init__(self, verb: str, what: str, total: float):
+        self._verb, self._what, self._total = verb, what, total
+        self._began, self._done, self._said = time.monotonic(), 0.0, False
+
+    def __call__(self, amount: float) -> None:
+        self._done += amount
+        seconds = time.monotonic() - self._began
+        expected = seconds * self._total / self._done if self._done else 0.0
+        if not self._said and seconds > SLOW_AFTER and self._done < self._total and expected > 60:
+            self._said = True
+            print_note(self._verb, f"{self._what} takes about {expected / 60:.0f} minutes")
 
 
 def check_apart(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:

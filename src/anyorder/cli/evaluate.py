@@ -7,6 +7,7 @@ from pathlib import Path
 from anyorder import progress
 from anyorder.cli.common import (
     SearchOptions,
+    SlowNote,
     check_apart,
     connected,
     open_decoder,
@@ -225,7 +226,13 @@ def _score_orders(
     sources, *targets = (list(column) for column in zip(*lines, strict=True))
     orders = orders or default_orders(decoder)
     count = len(lines) * len(orders) * len(schedules) * len(revisions)
+    slow = SlowNote("evaluate", f"decoding {count:,} {decoder.task.unit}s in all", count)
     with progress.bar("decoding", count, f"{decoder.task.unit}s") as bar:
+
+        def on_progress(lines: int) -> None:
+            bar.advance(lines)
+            slow(lines)
+
         return evaluate_orders(
             decoder,
             sources,
@@ -239,7 +246,7 @@ def _score_orders(
             scoring.samples,
             names=[*map(str, files)],
             strict=system.strict,
-            on_progress=bar.advance,
+            on_progress=on_progress,
             schedules=schedules,
             revisions=revisions,
             mask_share=system.mask_share,

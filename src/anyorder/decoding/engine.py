@@ -8,6 +8,7 @@ or if the steps are watched; then canvases finish in any order.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from anyorder.decoding.schedules import AdaptiveSchedule, Blocks, FixedSchedule,
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.device import to_device
 from anyorder.errors import InputError
+from anyorder.memory import Halving
 from anyorder.models.base import Canvas, Context, Model
 from anyorder.models.native.attention import QueryPositions, Segments
 from anyorder.orders.base import Order, State
@@ -68,18 +70,40 @@ def decode(
 ) -> list[Hypothesis]:
     """Fill every canvas; results come in the order of the canvases.
 
-    `batch_tokens` limits the number of target tokens decoded together; results do not depend on it. Without a
-    `sampler`, the most likely tokens are written. With a schedule in blocks and without a revision, what follows the
-    block with which a canvas `is_ended` stays masked: see `EndCheck`.
+    `batch_tokens` limits the number of target tokens decoded together; results do not depend on it. Where memory is too
+    small for a batch, it is halved. Without a `sampler`, the most likely tokens are written. With a schedule in blocks
+    and without a revision, what follows the block with which a canvas `is_ended` stays masked: see `EndCheck`.
     """
     found: dict[int, Hypothesis] = {}
-    for chosen in canvas_batches(model, canvases, schedule, batch_tokens):
-        batch = DecodeBatch.of(model, [canvases[i] for i in chosen])
-        callback = on_step and _renumbered(on_step, np.array(chosen))
+    halving, reported = Halving(), 0
+
+    def fill(chosen: Sequence[int]) -> None:
+        nonlocal reported
+        reported = 0
+
+        def callback(rows: np.ndarray, *seen: Any) -> None:
+            nonlocal reported
+            reported += 1
+            assert on_step is not None
+            on_step(np.array(chosen)[rows], *seen)
+
+        batch, done = DecodeBatch.of(model, [canvases[i] for i in chosen]), 0
+
+        def on_filled(share: float) -> None:
+            nonlocal done
+            if (now := int(share * len(chosen))) > done:
+                on_progress(now - done)
+                done = now
+
         check = is_ended and _of_canvases(is_ended, [canvases[i] for i in chosen])
-        state = run_decoding(model, batch, order, schedule, revision, callback, sampler, check)
+        told = on_step and callback
+        state = run_decoding(model, batch, order, schedule, revision, told, sampler, check, on_filled)
         found.update(zip(chosen, state.hypotheses(), strict=True))
-        on_progress(len(chosen))
+        if done < len(chosen):
+            on_progress(len(chosen) - done)
+
+    for batch in canvas_batches(model, canvases, schedule, batch_tokens):
+        halving.run(batch, fill, may_repeat=lambda: reported == 0)  # nobody is told of the same step twice
     return [found[i] for i in range(len(canvases))]
 
 
@@ -104,10 +128,6 @@ def canvas_batches(
         yield batch
 
 
-def _renumbered(on_step: StepCallback, canvases: np.ndarray) -> StepCallback:
-    return lambda chosen, *seen: on_step(canvases[chosen], *seen)
-
-
 def _of_canvases(is_ended: Callable[[Canvas, np.ndarray], bool], canvases: Sequence[Canvas]) -> EndCheck:
     return lambda number, tokens: is_ended(canvases[number], tokens)
 
@@ -122,26 +142,34 @@ def run_decoding(
     on_step: StepCallback | None = None,
     sampler: TokenSampler | None = None,
     is_ended: EndCheck | None = None,
+    on_filled: Callable[[float], None] = lambda share: None,
 ) -> DecodeState:
-    """Fill one batch."""
+    """Fill one batch. on_filled: called with the share of all positions that are filled, where the host knows it."""
     revision, shared = revision or NoRevision(), model.context(batch.canvases)
     state = DecodeState(model, batch, shared, sampler)
     is_final = isinstance(revision, NoRevision)
     is_ended = is_ended if is_final and isinstance(schedule, Blocks) else None
     if isinstance(schedule, FixedSchedule) and is_final and on_step is None and is_ended is None:
-        _run_fixed(state, order, schedule, shared_first_step(model, batch, shared, order))
+        _run_fixed(state, order, schedule, shared_first_step(model, batch, shared, order), on_filled)
     else:
         _run_adaptive(state, order, schedule, revision, on_step, is_ended)
     del state.context  # frees what the model has cached: a caller may keep the state while it fills the next batch
     return state
 
 
-def _run_fixed(state: DecodeState, order: Order, schedule: FixedSchedule, first_step: Tensor | None) -> None:
+def _run_fixed(
+    state: DecodeState,
+    order: Order,
+    schedule: FixedSchedule,
+    first_step: Tensor | None,
+    on_filled: Callable[[float], None],
+) -> None:
     """Fill everything. The host knows how many positions every step fills.
 
     first_step: the hidden states of the first step, if they are known.
     """
     state.drop_finished(state.remaining)
+    positions_in_all, filled = max(1, int(state.total.sum())), 0
     while len(state.remaining):
         total, step = state.total[: len(state.remaining)], state.step + 1
         counts = schedule.counts(state.remaining, total, step).clip(1, state.remaining)
@@ -149,6 +177,8 @@ def _run_fixed(state: DecodeState, order: Order, schedule: FixedSchedule, first_
         state.fill(positions, *state.choose(logits, positions))
         state.drop_finished(state.remaining - counts)
         first_step = None
+        filled += int(counts.sum())
+        on_filled(filled / positions_in_all)
 
 
 def shared_first_step(model: Model, batch: DecodeBatch, shared: Context, order: Order) -> Tensor | None:

@@ -29,6 +29,7 @@ from anyorder.decoding.schedules import ONE
 from anyorder.decoding.state import DecodeBatch, DecodeState, Hypothesis
 from anyorder.device import report_lost_process, to_device
 from anyorder.errors import InputError
+from anyorder.memory import Halving
 from anyorder.models.base import AllowedTokens, Canvas, Model, log_probability
 from anyorder.orders.base import Order
 from anyorder.orders.heuristics import splitmix64
@@ -111,10 +112,15 @@ def beam_search(
     together, over all hypotheses; results do not depend on it.
     """
     found: dict[int, list[Hypothesis]] = {}
-    for chosen in canvas_batches(model, canvases, ONE, batch_tokens, beam.size):
+    halving = Halving()
+
+    def fill(chosen: Sequence[int]) -> None:
         batch = DecodeBatch.of(model, [canvases[i] for i in chosen], beam.size)
         found.update(zip(chosen, _fill(model, batch, order, beam, n_best), strict=True))
         on_progress(len(chosen))
+
+    for batch in canvas_batches(model, canvases, ONE, batch_tokens, beam.size):
+        halving.run(batch, fill)
     return [found[i] for i in range(len(canvases))]
 
 

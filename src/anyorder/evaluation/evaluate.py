@@ -128,6 +128,19 @@ class Evaluation:
     lines: list[LineNote] = field(default_factory=list)
     """The lines of the test set that were left out or changed before decoding."""
 
+    def __str__(self) -> str:
+        """The scores, one system and limit a line; the command prints more."""
+        limits = {row.max_length for row in self.rows}
+        lines = []
+        for row in self.rows:
+            limit = f" ≤{row.max_length}" if len(limits) > 1 and row.max_length else ""
+            scores = [f"{name} –" if value is None else f"{name} {value:.2f}" for name, value in row.scores.items()]
+            p_values = [f"p {value:.3f} against {name}" for name, value in row.p_values_holm.items()]
+            lines.append((f"{row.system}{limit}", ", ".join([*scores, *p_values])))
+        width = max((len(name) for name, _ in lines), default=0)
+        head = f"{self.task} ({self.rows[0].count} {self.rows[0].unit}s)" if len(limits) == 1 else self.task
+        return "\n".join([head, *(f"{name:{width}}  {scores}" for name, scores in lines), *self.notes, self.signature])
+
     def as_json(self) -> dict[str, Any]:
         """Everything except timings, so that the same evaluation gives the same record."""
         return {

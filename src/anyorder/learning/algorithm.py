@@ -34,6 +34,7 @@ from anyorder.device import to_device
 from anyorder.learning.config import RLConfig
 from anyorder.learning.rewards import Outcome, Reward
 from anyorder.learning.rollout import Decisions, OrderBatch, SamplingOrder, edge_fills, roll_out
+from anyorder.memory import Halving
 from anyorder.models.base import Model
 from anyorder.models.native.transformer import Linear
 from anyorder.orders.policy import PolicyNetwork
@@ -102,11 +103,17 @@ class Rollouts:
 
 @torch.no_grad()
 def sample_rollouts(
-    model: Model, batch: OrderBatch, sampler: SamplingOrder, networks: ActorCritic, reward: Reward, rl: RLConfig
+    model: Model,
+    batch: OrderBatch,
+    sampler: SamplingOrder,
+    networks: ActorCritic,
+    reward: Reward,
+    rl: RLConfig,
+    halving: Halving | None = None,
 ) -> Rollouts:
     """Fill sentences with the frozen model in orders sampled from P_pol, and compare the return of every decision with
-    its baseline. reward: R."""
-    decisions, outcome = roll_out(model, batch, sampler)
+    its baseline. reward: R. halving: see `roll_out`."""
+    decisions, outcome = roll_out(model, batch, sampler, halving)
     rewards = step_rewards(reward, outcome, rl.rewards_steps)
     returns = discounted_returns(rewards, rl.gamma)
     index = to_device(decisions.rollout, model.device), decisions.step

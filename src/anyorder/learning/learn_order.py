@@ -30,6 +30,7 @@ from anyorder.learning.data import LearningData, TranslationData, puzzle_data, t
 from anyorder.learning.rewards import TextReward, register_reward
 from anyorder.learning.rollout import OrderBatch, SamplingOrder
 from anyorder.learning.verdict import LEARNED, verdict
+from anyorder.memory import Halving
 from anyorder.models.base import SavedModel
 from anyorder.models.hf.pretrained import TransformersModel, load_transformers
 from anyorder.models.native.translation_model import TranslationModel
@@ -307,6 +308,7 @@ class OrderObjective(Objective[OrderBatch]):
         heuristics = rl.validation_orders.strip()
         self._heuristics = [make_order(name) for name in split_orders(heuristics)] if heuristics else []
         self.comparisons = len(self._heuristics)
+        self._halving = Halving()
         self._counts: dict[str, dict[str, np.ndarray]] = {task: {} for task in self.validations}
         """Per task and order, what its score is computed from: of the heuristics, and of the last validation."""
         self._saved_counts: dict[str, dict[str, np.ndarray]] = {}
@@ -352,7 +354,7 @@ class OrderObjective(Objective[OrderBatch]):
         scale = networks.policy.config.init_scale
         sampler = SamplingOrder(order, rl.has_value, self._reference, scale, self._say_step)
         self._move(device)
-        rollouts = sample_rollouts(self._data.model, batch, sampler, networks, self.reward, rl)
+        rollouts = sample_rollouts(self._data.model, batch, sampler, networks, self.reward, rl, self._halving)
         parts = rollouts.minibatches(rl.num_minibatches, rl.rollouts_per_sentence)
         return [{"rollouts": part} for part in parts]
 

@@ -4,11 +4,13 @@ The Transformer runs without gradients, so learning costs no more than decoding 
 here knows about algorithms, returns or losses.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from anyorder.data.packing import starts_of
@@ -18,6 +20,7 @@ from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.state import DecodeBatch
 from anyorder.device import to_device
 from anyorder.learning.rewards import Outcome, length_mask
+from anyorder.memory import Halving
 from anyorder.models.base import Model
 from anyorder.models.native.attention import Segments
 from anyorder.orders.base import Order, State
@@ -35,6 +38,13 @@ class OrderBatch:
     """(canvases, R) ids, padded."""
     reference_lengths: np.ndarray
     """(canvases,)"""
+
+    def part(self, start: int, stop: int) -> "OrderBatch":
+        """Some of the canvases, all copies of each."""
+        whole, copies = self.sentences, self.sentences.copies
+        canvases = whole.canvases.take(np.arange(start, stop))
+        sentences = DecodeBatch(canvases, whole.keys[start * copies : stop * copies], copies)
+        return OrderBatch(sentences, self.references[start:stop], self.reference_lengths[start:stop])
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,39 @@ class Decisions:
             reference=None if self.reference is None else self.reference[index],
         )
 
+    @classmethod
+    def cat(cls, parts: Sequence["Decisions"], rollouts: Sequence[int]) -> "Decisions":
+        """The decisions of all parts of a batch, as if it had been rolled out at once. rollouts: of each part."""
+        width = max(part.width for part in parts)
+        lengths = [part.segments.lengths for part in parts]
+        counts = np.concatenate([own for own in lengths if own is not None])
+        first = starts_of(np.array([len(part.chosen) for part in parts]))
+        positions = [
+            (part.positions // part.width + start) * width + part.positions % part.width
+            for part, start in zip(parts, first.tolist(), strict=True)
+        ]
+        before = starts_of(np.array(rollouts))
+        rollout = np.concatenate([part.rollout + start for part, start in zip(parts, before, strict=True)])
+        references = [part.reference for part in parts]
+        step = torch.cat([part.step for part in parts])
+        together = cls(
+            inputs=PolicyInputs.cat([part.inputs for part in parts]),
+            segments=Segments.of(counts, step.device),
+            positions=torch.cat(positions),
+            width=width,
+            chosen=torch.cat([part.chosen for part in parts]),
+            rollout=rollout,
+            step=step,
+            opening=cat_present([part.opening for part in parts]),
+            reference=cat_present([_wider(one, width, -torch.inf) for one in references if one is not None]),
+        )
+        return together.select(np.lexsort((rollout, step.cpu().numpy())))  # step by step
+
+
+def _wider(values: Tensor, width: int, value: float = 0) -> Tensor:
+    """(N, T) to (N, width)"""
+    return F.pad(values, (0, width - values.shape[1]), value=value)
+
 
 @dataclass(frozen=True)
 class _StepRecord:
@@ -120,6 +163,12 @@ class SamplingOrder(Order):
         self.needs_opening = with_opening
         self._records: list[_StepRecord] = []
         self._on_step = on_step
+
+    def without_records(self) -> "SamplingOrder":
+        """The same order, which has seen nothing yet."""
+        sampler = copy(self)
+        sampler._records = []
+        return sampler
 
     def scores(self, state: State) -> Tensor:
         assert state.segments is not None
@@ -165,8 +214,39 @@ class SamplingOrder(Order):
         )
 
 
-def roll_out(model: Model, batch: OrderBatch, sampler: SamplingOrder) -> tuple[Decisions, Outcome]:
-    """Fill every sentence, one position per step."""
+def roll_out(
+    model: Model, batch: OrderBatch, sampler: SamplingOrder, halving: Halving | None = None
+) -> tuple[Decisions, Outcome]:
+    """Fill every sentence, one position per step. Where memory is too small for all, it takes fewer at a time; the
+    result is the same. halving: remembers how many."""
+    numbers = range(len(batch.reference_lengths))
+
+    def run(part: Sequence[int]) -> tuple[Decisions, Outcome]:
+        own = batch if len(part) == len(numbers) else batch.part(part[0], part[-1] + 1)
+        return _roll_out(model, own, sampler.without_records())
+
+    parts = (halving or Halving()).run(numbers, run)
+    if len(parts) == 1:
+        return parts[0]
+    decisions, outcomes = zip(*parts, strict=True)
+    width = max(outcome.ids.shape[1] for outcome in outcomes)
+    together = {
+        field.name: torch.cat(
+            [
+                _wider(getattr(one, field.name), width) if field.name in _BY_POSITION else getattr(one, field.name)
+                for one in outcomes
+            ]
+        )
+        for field in fields(Outcome)
+    }
+    return Decisions.cat(decisions, [len(outcome.lengths) for outcome in outcomes]), Outcome(**together)
+
+
+_BY_POSITION = ("ids", "steps", "logprobs")
+"""The fields of an `Outcome` that have the width of the longest sentence of its batch."""
+
+
+def _roll_out(model: Model, batch: OrderBatch, sampler: SamplingOrder) -> tuple[Decisions, Outcome]:
     state = run_decoding(model, batch.sentences, sampler, make_schedule("one"))
     ids, steps, logprobs = (value.clone() for value in state.results())
     lengths = to_device(state.lengths, model.device)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anyorder import progress
 from anyorder.analysis import results
 from anyorder.analysis.order_metrics import LABELS
 from anyorder.analysis.results import Analysis
@@ -71,7 +72,7 @@ def evaluation_table(evaluation: "Evaluation", speed: bool = True) -> TableData:
         if len({(score.schedule, score.revision) for score in scores}) > 1:
             group.append(Column("forwards", [Cell(f"{score.forwards:.1f}") for score in scores]))
         if speed and any(score.seconds for score in scores):
-            speeds = [Cell(f"{score.count / score.seconds:,.0f}" if score.seconds else "") for score in scores]
+            speeds = [Cell(progress.rate(score.count / score.seconds) if score.seconds else "") for score in scores]
             group.append(Column(f"{unit}s/s", speeds))
         if len(limits) > 1 or limit is not None:
             group[0] = replace(group[0], detail=_limit_text(limit))

@@ -141,7 +141,8 @@ def _bracketed(tokens: Sequence[str], steps: Sequence[int]) -> str:
 def render_tables(data: TableData, width: int) -> list[Table]:
     """The data in as many tables as the width requires: numbers are never cut off, long names are folded.
 
-    The columns of a group stay together if they fit; a table that continues another is titled by its group.
+    The columns of a group stay together if they fit; a table that continues another is titled by its group if there are
+    several.
     """
     name_width = min(max(map(cell_len, (data.head, *data.names))), max(12, width // 2))
     parts: list[tuple[str, list[Column]]] = [(data.title, [])]
@@ -150,7 +151,7 @@ def render_tables(data: TableData, width: int) -> list[Table]:
         widths = [_width(column) + 2 for column in columns]
         for i, (column, column_width) in enumerate(zip(columns, widths, strict=True)):
             if parts[-1][1] and room < (column_width if i else sum(widths)):
-                parts.append((group, []))
+                parts.append((group if len(data.groups) > 1 else "continued", []))
                 room = width - name_width - 2
             parts[-1][1].append(column)
             room -= column_width

@@ -362,6 +362,8 @@ def mask_lines(
         known = np.flatnonzero(ids != model.unknown_token)
         if not unfit and not len(known):
             unfit = (Problem("source", "unknown source", "has only tokens that the tokenizer does not know"),)
+        if not unfit and len(known) < FEWEST:
+            unfit = (Problem("source", "short source", "has only one token to mask, so there is no order to choose"),)
         masked = np.zeros(len(ids), bool)
         if not unfit:
             masked[known] = mask_positions(len(known), share, seed, number)
