@@ -81,6 +81,7 @@ def play_interruptions(stage: Stage, draw: random.Random, number: int) -> str:
     signals = (signal.SIGINT, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)
     for count in range(KILLS_PER_STORY):
         kind = signals[(number * KILLS_PER_STORY + count) % len(signals)]
+        (folder / "stderr").unlink(missing_ok=True)
         process = Process(folder, job.again, quick_workers=False)
         ended = process.send_after(draw.uniform(0, seconds), kind)
         sent = time.monotonic()
@@ -90,7 +91,8 @@ def play_interruptions(stage: Stage, draw: random.Random, number: int) -> str:
             slowest = max(slowest, took)
             if took > INTERRUPTION_SECONDS:
                 raise ChaosError(f"{kind.name}: ended {took:.1f} s later")
-            if ended.code not in (0, 130, 143) or "Traceback" in ended.stderr:
+            before_it_began = ended.code == -kind and not ended.stderr
+            if (ended.code not in (0, 130, 143) and not before_it_began) or "Traceback" in ended.stderr:
                 raise ChaosError(f"{kind.name}: exit code {ended.code}: {ended.stderr[-1000:]}{ended.stdout[-1000:]}")
         late += ended.code == 0 and "continue with --resume" not in ended.stdout
         if ended.left:
