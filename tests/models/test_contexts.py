@@ -114,6 +114,8 @@ def runs(model: TransformersModel) -> Iterator[list[tuple[int, int]]]:
         ("uniform", "blocks:8+cosine:3", "none"),
         ("max-prob", "blocks:3+threshold:0.3", "none"),  # not the model's blocks
         ("max-prob", "blocks:4+klass:0.2,0.5", "none"),
+        ("max-prob", "blocks:4@text+steps:2", "none"),
+        ("left-to-right", "blocks:4@text+2", "none"),
         ("margin", "one", "none"),  # jumps
         ("right-to-left", "2", "none"),
         ("margin", "blocks:4", "mask-predict:3"),  # masks finished blocks again
@@ -237,6 +239,9 @@ def test_asking_again_runs_nothing(model: TransformersModel) -> None:
         ("margin", "blocks:4+threshold:0.3", True),
         ("max-prob", "blocks:4+factor:2", True),
         ("uniform", "blocks:4+entropy-bound:1", True),
+        ("margin", "blocks:4@text+2", True),
+        ("margin", "blocks:4@text+threshold:0.3", True),
+        ("uniform", "blocks:4@text", False),  # looks only at what is filled, either way
         ("margin", "blocks:4+klass:0.2,0.5", False),  # remembers predictions at all positions
         ("margin", "2", False),
     ],

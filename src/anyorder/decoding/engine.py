@@ -221,10 +221,11 @@ def _run_adaptive(
     if isinstance(schedule, AdaptiveSchedule):
         schedule = schedule.start()
     within = None if revises or on_step else schedule
+    with_logits = everywhere or on_step is not None or schedule.needs_logits
     finished = np.zeros(len(whole.lengths), np.int64)
     last_revision = np.array([revision.last_step(length) for length in whole.lengths.tolist()])
     while len(unfinished):
-        output = forward_step(state, order, within, with_logits=True, everywhere=everywhere)
+        output = forward_step(state, order, within, with_logits, everywhere)
         positions = _positions(state, schedule, output, ranking_scores(order, schedule, output.view))
         tokens, logprobs = state.choose(output.logits_at(state.model, positions), positions)
         state.fill(positions, tokens, logprobs)
@@ -302,9 +303,9 @@ def forward_step(
     state: DecodeState,
     order: Order,
     schedule: Schedule | None = None,
-    known: Tensor | None = None,
     with_logits: bool = False,
     everywhere: bool = False,
+    known: Tensor | None = None,
 ) -> StepOutput:
     """One forward pass at the masked positions, and what the order may see of it.
 
@@ -371,6 +372,6 @@ def predict_first_ranked(
     if order.needs == "nothing":
         positions = state.best_positions(ranking_scores(order, schedule, state.view()), counts)
         return positions, state.model.logits(state.context.hidden(state.tokens, state.query(positions, counts)))
-    output = forward_step(state, order, schedule, known)
+    output = forward_step(state, order, schedule, known=known)
     positions = state.best_positions(ranking_scores(order, schedule, output.view), counts)
     return positions, output.logits_at(state.model, positions)

@@ -24,6 +24,9 @@ from anyorder.registry import Named, check_count, from_name, is_count, is_number
 class Schedule(Named):
     """One way to decide how many positions a step fills."""
 
+    needs_logits: bool = False
+    """Whether it looks at predictions, whatever the order does."""
+
     def narrow(self, state: State, scores: Tensor) -> Tensor:
         """(B, T) the order's scores, -inf at positions that may not be filled now; at least one per sequence may.
 
@@ -70,6 +73,7 @@ class FixedSchedule(Schedule, ABC):
 class AdaptiveSchedule(Schedule, ABC):
     """Depends on the predictions: the engine computes the logits of every masked position and waits for the device."""
 
+    needs_logits = True
     is_local: bool = False
     """Whether it looks only at predictions of this step, and only at positions that `narrow` leaves. If the order is
     local too, the engine computes only those positions."""
@@ -456,6 +460,7 @@ class TextBlocks(Blocks, AdaptiveSchedule):
 
     def __init__(self, size: int, inner: Schedule, origin: str = ""):
         super().__init__(size, inner, origin)
+        self.needs_logits = inner.needs_logits
         if isinstance(inner, FixedSchedule):
             self._filled_after = np.cumsum(inner.counts_by_step(size))
             """Positions of a block that is all masked, after each step."""
