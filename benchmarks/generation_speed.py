@@ -1,6 +1,6 @@
 """Tokens a second of LLaDA, exact and with caches, beside LLaDA's, dllm's and Fast-dLLM's own code in the same run.
 
-    python benchmarks/generation_speed.py ORIGINALS [--size small] [--batches 1,8,32] [--minutes 8] [--json FILE]
+    python benchmarks/generation_speed.py ORIGINALS [--size small] [--batches 1,8,32] [--json FILE]
 
 ORIGINALS is a folder with checkouts called LLaDA, dllm and Fast-dLLM. All run the same random weights: theirs in
 LLaDA's network as Fast-dLLM has it, ours in Transformers' Llama. Fast-dLLM's samplers take one text at a time, so they
@@ -179,6 +179,9 @@ def main() -> None:
     parser.add_argument("--size", choices=[*SIZES], default="1b" if torch.cuda.is_available() else "small")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batches", default="1,8,32")
+    parser.add_argument(
+        "--only", default="", help="some systems, such as 'ours exact,ours dual'; the first is compared to"
+    )
     parser.add_argument("--minutes", type=float, default=8, help="start nothing new after this")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -192,7 +195,8 @@ def main() -> None:
     print(f"{place}, {model.network.dtype}, {arguments.size}, prompt {size.prompt}, answer {size.answer}", flush=True)
     print(f"{'batch':>5}  {'system':17} {'tokens/s':>9} {'of exact':>9} {'positions':>9} {'agree':>6}", flush=True)
     by_batch = [int(batch) for batch in arguments.batches.split(",")]
-    everyone = list(systems(model, size, arguments.originals))
+    chosen = arguments.only.split(",")
+    everyone = [one for one in systems(model, size, arguments.originals) if one[0] in chosen or not arguments.only]
     for batch in by_batch:
         generator = torch.Generator().manual_seed(batch)
         prompts = torch.randint(size.vocab_size - 4, (batch, size.prompt), generator=generator).to(device)

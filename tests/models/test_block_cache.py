@@ -262,3 +262,14 @@ def test_the_signature_names_the_cache() -> None:
         assert f"|cache:{cache}|seed:1|" in str(trajectory.signature)
     [trajectory] = decoder.generate("w1 w2", 8, schedule="blocks:4")
     assert "cache" not in str(trajectory.signature)
+
+
+def test_guidance_has_two_caches() -> None:
+    """With everything anew in each pass, it is exact guidance, bit for bit."""
+    decoder = anyorder.Decoder(SMALL[1])
+    exact, anew, cached = (
+        decoder.generate("w1 w2 w3", 9, schedule="blocks:4", guidance=1.5, cache=cache)[0]
+        for cache in ("none", "dual:1", "dual")
+    )
+    assert (exact.tokens, exact.logprobs) == (anew.tokens, anew.logprobs)
+    assert exact.logprobs != cached.logprobs
