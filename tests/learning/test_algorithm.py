@@ -87,7 +87,7 @@ def exact_gradient(
         chances = []
         for position in order:
             masked, hidden = look(tokens)
-            scores = networks.policy(PolicyInputs(hidden, None), Segments.of(np.array([len(masked)])))
+            scores = networks.policy(PolicyInputs(hidden, None), Segments.of(np.array([len(masked)]))).order
             chances.append(scores.log_softmax(0)[masked.index(position)])
             logits = model.logits(hidden[masked.index(position)][None])[0]
             tokens[position] = int(logits[vocabulary.first_word :].argmax()) + vocabulary.first_word
@@ -156,7 +156,7 @@ def test_the_entropy_term_raises_entropy(model: TranslationModel) -> None:
     entropies = []
     for _ in range(5):
         value, report = loss(rollouts)
-        entropies.append(float(report[2]))
+        entropies.append(float(report[3]))
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
@@ -181,7 +181,7 @@ def test_the_entropy_term_is_a_choice(vocabulary: Vocabulary) -> None:
         assert rollouts.decisions.target_lengths.tolist() == [LENGTH] * 24
         terms[coef, scale], report = (value.detach() for value in loss(rollouts))
     mean, printed = (float(terms[0.0, "mean"] - terms[1.0, scale]) for scale in ("mean", "printed"))
-    assert mean == pytest.approx(float(report[2]), abs=1e-6)  # what is reported stays the mean entropy of a step
+    assert mean == pytest.approx(float(report[3]), abs=1e-6)  # what is reported stays the mean entropy of a step
     assert printed == pytest.approx(mean * 2 / LENGTH**2, abs=1e-6)
 
 
@@ -202,7 +202,7 @@ def test_returns_and_advantages_by_hand(model: TranslationModel) -> None:
     assert decisions.segments.lengths.tolist() == [3] * 4 + [2] * 4
     earned = rollouts.returns[4:] / 0.5
     assert torch.allclose(rollouts.returns[:4], earned * 0.25)
-    values, log_probs = networks.values(decisions), networks.log_probs(decisions)
+    values, log_probs = networks.values(decisions), networks.log_probs(decisions).order
     chosen = log_probs[torch.arange(8), decisions.chosen]
     by_hand = -((rollouts.returns - values.detach()) * chosen).mean() + (values - rollouts.returns).square().mean()
     assert torch.allclose(loss(rollouts)[0], by_hand)
@@ -231,8 +231,7 @@ def test_ppo_begins_like_a2c_and_stops_at_the_clip(model: TranslationModel) -> N
 
 def surrogate(networks: ActorCritic, rollouts: Rollouts, clip: float) -> list[Tensor]:
     """The policy's gradient, decision by decision: none beyond the clip, else advantage times ratio times d log pi."""
-    log_probs = networks.log_probs(rollouts.decisions)
-    chosen = log_probs.gather(1, rollouts.decisions.chosen[:, None]).squeeze(1)
+    chosen = networks.log_probs(rollouts.decisions).of_chosen(rollouts.decisions)
     assert rollouts.old_log_probs is not None
     total = torch.zeros(())
     for now, before, advantage in zip(chosen, rollouts.old_log_probs, rollouts.advantages, strict=True):
@@ -250,7 +249,7 @@ def test_reused_rollouts_have_clipped_ratios(model: TranslationModel, algorithm:
     parameters = list(networks.policy.parameters())
     loss, rollouts = one_batch(model, networks, rl, count=6)
     first, second = rollouts.minibatches(2, 4)
-    log_probs = networks.log_probs(first.decisions).gather(1, first.decisions.chosen[:, None]).squeeze(1)
+    log_probs = networks.log_probs(first.decisions).of_chosen(first.decisions)
     plain = torch.autograd.grad(-(first.advantages * log_probs).mean(), parameters)
     for found, expected in zip(torch.autograd.grad(loss(first)[0], parameters), plain, strict=True):
         assert torch.allclose(found, expected, atol=1e-6)  # the ratio is 1: the gradient of the policy itself
@@ -258,7 +257,7 @@ def test_reused_rollouts_have_clipped_ratios(model: TranslationModel, algorithm:
     with torch.no_grad():
         for parameter, gradient in zip(parameters, plain, strict=True):
             parameter -= 0.6 * gradient / norm
-    now = networks.log_probs(second.decisions).gather(1, second.decisions.chosen[:, None]).squeeze(1)
+    now = networks.log_probs(second.decisions).of_chosen(second.decisions)
     beyond = ((now - second.old_log_probs).exp() - 1).abs() > rl.clip_range
     assert 0 < beyond.sum() < len(beyond)
     found, exact, without_ratio = (
@@ -280,7 +279,7 @@ def test_one_update_a_batch_has_no_ratio(model: TranslationModel, algorithm: str
     networks = networks_for(model, with_value=rl.has_value)
     loss, rollouts = one_batch(model, networks, rl)
     assert rollouts.old_log_probs is None
-    log_probs = networks.log_probs(rollouts.decisions)
+    log_probs = networks.log_probs(rollouts.decisions).order
     chosen = log_probs.gather(1, rollouts.decisions.chosen[:, None]).squeeze(1)
     entropy = -(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(1).mean()
     value_loss = torch.zeros(())
@@ -318,9 +317,9 @@ def test_dropout_keeps_the_expected_scores(model: TranslationModel) -> None:
     decisions = one_batch(model, networks, RLConfig())[1].decisions
     torch.manual_seed(0)
     with torch.no_grad():
-        plain = networks.policy(decisions.inputs, decisions.segments)
+        plain = networks.policy(decisions.inputs, decisions.segments).order
         dropped = torch.stack(
-            [networks.policy(decisions.inputs, decisions.segments, with_dropout=True) for _ in range(2000)]
+            [networks.policy(decisions.inputs, decisions.segments, with_dropout=True).order for _ in range(2000)]
         )
     error = dropped.std(0) / 2000**0.5
     assert ((dropped.mean(0) - plain).abs() < 5 * error).all()
@@ -368,9 +367,9 @@ def test_copies_of_a_sentence_are_rollouts_of_their_own(model: TranslationModel,
             its_own = decisions.rollout == i * 4 + k
             assert (decisions.chosen[its_own] == alone_decisions.chosen).all()
             assert (decisions.opening[its_own] == alone_decisions.opening).all()  # type: ignore[index]
-            chances = networks.log_probs(decisions)[its_own].gather(1, decisions.chosen[its_own][:, None])
+            chances = networks.log_probs(decisions).order[its_own].gather(1, decisions.chosen[its_own][:, None])
             assert torch.allclose(
-                chances, networks.log_probs(alone_decisions).gather(1, alone_decisions.chosen[:, None]), atol=1e-5
+                chances, networks.log_probs(alone_decisions).order.gather(1, alone_decisions.chosen[:, None]), atol=1e-5
             )
             count += n - 1
     assert len(decisions.chosen) == count
@@ -381,7 +380,7 @@ def test_positions_are_drawn_from_the_policy(model: TranslationModel) -> None:
     sampler = SamplingOrder(LearnedOrder(networks.policy), with_opening=False)
     decisions, _ = roll_out(model, OrderBatch(sentences(model, 1, 4000), REFERENCE, np.array([LENGTH])), sampler)
     first = decisions.step == 0
-    expected = networks.log_probs(decisions)[first][0].exp()
+    expected = networks.log_probs(decisions).order[first][0].exp()
     seen = torch.bincount(decisions.chosen[first], minlength=LENGTH) / 4000
     assert (seen - expected).abs().max() < 4 * (0.25 / 4000) ** 0.5
     assert expected.max() < 0.9
@@ -515,7 +514,9 @@ def test_minibatches_are_the_decisions_of_a_batch_split_up(store: Store, kind: s
         assert old_log_probs is not None
         values = networks.values(decisions)
         columns = (rollouts.returns, rollouts.advantages, old_log_probs, values, decisions.chosen)
-        rows = torch.cat([torch.stack(columns, 1), networks.log_probs(decisions), decisions.reference], 1).detach()
+        rows = torch.cat(
+            [torch.stack(columns, 1), networks.log_probs(decisions).order, decisions.reference], 1
+        ).detach()
         return dict(zip(zip(decisions.rollout.tolist(), decisions.step.tolist(), strict=True), rows, strict=True))
 
     expected, parts = by_decision(whole), [by_decision(minibatch) for minibatch in minibatches]

@@ -68,8 +68,8 @@ def test_steps_of_learning(store: Store, name: str) -> None:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            found.append(
-                [*report.tolist(), float(sum(weights.detach().abs().double().sum() for weights in parameters))]
-            )
+            reward, edges, _, *rest = report.tolist()
+            weight = float(sum(weights.detach().abs().double().sum() for weights in parameters))
+            found.append([reward, edges, *rest, weight])
     assert found[0] == pytest.approx(expected[0], rel=1e-5, abs=1e-6)
     assert found[-1] == pytest.approx(expected[1], rel=1e-4, abs=1e-5)

@@ -125,7 +125,7 @@ def test_what_the_network_sees() -> None:
 def test_scores_of_the_hidden_policy_by_hand() -> None:
     network = PolicyNetwork(PolicyConfig("hidden"), 64)
     hidden = torch.randn(7, 64)
-    scores = network(PolicyInputs(hidden, None), Segments.of(np.array([4, 3])))
+    scores = network(PolicyInputs(hidden, None), Segments.of(np.array([4, 3]))).order
     inner = torch.nn.functional.leaky_relu(hidden @ network.read.weight.T + network.read.bias, 0.1)
     assert torch.allclose(scores, inner @ network.out, atol=1e-6)
 
@@ -255,4 +255,4 @@ def test_weights_are_compared_with_the_fingerprint(vocabulary: Vocabulary, tmp_p
 def test_any_hidden_size_has_a_policy(hidden_size: int, attention: int) -> None:
     network = PolicyNetwork(PolicyConfig(kind="hidden", attention=attention), hidden_size)
     inputs = PolicyInputs(torch.randn(5, hidden_size), None)
-    assert network(inputs, Segments.of(np.array([3, 2]), torch.device("cpu"))).isfinite().all()
+    assert network(inputs, Segments.of(np.array([3, 2]), torch.device("cpu"))).order.isfinite().all()

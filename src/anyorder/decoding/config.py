@@ -95,9 +95,9 @@ class DecodingConfig:
         if order == AUTO:
             order = JOINT_ORDER if beam.over == "joint" else default_order(model, task)
         revision = make_revision(self.revision)
-        schedule = self._schedule(revision)
+        bound, schedule = self._schedule(revision).bind(make_order(order).bind(model, task))
         decoding = BoundDecoding(
-            make_order(order).bind(model, task),
+            bound,
             schedule,
             revision,
             make_length(self.length),

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from anyorder.errors import InputError, check_number
 from anyorder.models.base import row_sums
-from anyorder.orders.base import State
+from anyorder.orders.base import Order, State
 from anyorder.orders.heuristics import entropy, grid_levels
+from anyorder.orders.learned import LearnedOrder
 from anyorder.registry import Named, check_count, from_name, is_count, is_number, register, split_names
 
 
@@ -33,6 +34,10 @@ class Schedule(Named):
         scores: (B, T), -inf where nothing is masked.
         """
         return scores
+
+    def bind(self, order: Order) -> tuple[Order, "Schedule"]:
+        """This order and this schedule as they decode together."""
+        return order, self
 
     def reach(self, remaining: np.ndarray, total: np.ndarray, state: State) -> np.ndarray | None:
         """(B,) how many masked positions, from the left, `narrow` leaves in each sequence; None for all.
@@ -351,6 +356,37 @@ class Klass(AdaptiveSchedule):
         return (best_logprobs(state) > float(np.log(self.probability))) & (stable >= 2)
 
 
+@register_schedule("learned")
+class Learned(AdaptiveSchedule):
+    """As many as a learned order decides at a speed from 0 (best) to 1 (fewest passes), or `passes=N` on average."""
+
+    def __init__(self, speed: float = 0.5, passes: float | None = None):
+        """passes: what validation took on average at the speed that is meant."""
+        check_number("speed", speed, at_least=0, at_most=1)
+        check_number("passes", passes, at_least=1)
+        self.speed, self.passes = speed, passes
+        self._order: LearnedOrder | None = None
+
+    @classmethod
+    def parse(cls, options: str) -> "Learned":
+        key, equals, number = options.partition("=")
+        if not is_number(number if equals else options or "0.5") or (equals and key.strip() != "passes"):
+            raise InputError(f"'{options}': expected a speed from 0 to 1, or passes=N")
+        return cls(passes=float(number)) if equals else cls(float(options or 0.5))
+
+    def bind(self, order: Order) -> tuple[Order, Schedule]:
+        if not isinstance(order, LearnedOrder) or not order.network.config.decides_count:
+            found = f"the order '{order.name}' does not decide how many positions to fill"
+            raise InputError(f"{self.name}: {found}: learn one with the count 'bernoulli'", "schedule")
+        bound = copy(self)
+        bound._order = order.at_speed(self.speed if self.passes is None else order.speed_for(self.passes))
+        return bound._order, bound
+
+    def accept(self, state: State, scores: Tensor) -> Tensor:
+        assert self._order is not None
+        return self._order.accepts(state)
+
+
 @register_schedule("blocks")
 class Blocks(Schedule):
     """Blocks of b positions from left to right; the schedule after + applies within each: blocks:8+threshold:0.9.
@@ -379,6 +415,11 @@ class Blocks(Schedule):
             return TextBlocks(int(size), inner, origin)
         kind = FixedBlocks if isinstance(inner, FixedSchedule) else AdaptiveBlocks
         return kind(int(size), inner, origin)
+
+    def bind(self, order: Order) -> tuple[Order, Schedule]:
+        bound = copy(self)
+        order, bound.inner = self.inner.bind(order)
+        return order, bound
 
     def narrow(self, state: State, scores: Tensor) -> Tensor:
         return scores.masked_fill(~self._current(state), -torch.inf)

@@ -19,6 +19,18 @@ The three algorithms differ in the baseline that is subtracted from G_i, and in 
     ppo   v_i, several epochs on the same rollouts                               (Mansimov et al. 2019)
     rloo  the mean return of the sentence's other rollouts, no value network     (Kool et al. 2019)
 
+A policy may also decide how many positions a step fills, given a speed s from 0 to 1. It then accepts every masked
+position j with its own probability a_j; if it accepts none, it fills one position, sampled from P_pol as above. So
+
+        P({p})  = prod_j (1 - a_j) (P_pol(p) + a_p / (1 - a_p))                  one position, accepted or sampled
+        P(S)    = prod_(j in S) a_j  prod_(j not in S) (1 - a_j)                 several
+
+takes the place of P_pol(p_i), and a sentence of T masks that took n steps earns
+
+        R' = R ((T - n + 1) / T)^(alpha s)                                       the reward times the passes saved
+
+which is R itself at speed 0. (Multiplied: with a reward for speed added to R, one step would be best at every speed.)
+
 What follows is in the order of the computation: `ActorCritic` (networks), `sample_rollouts` (rollout), `step_rewards`
 (reward), `discounted_returns` (return), `leave_one_out` (advantage), `OrderLoss` (entropy, loss, and so the gradient).
 Sampling itself is in `rollout.py`. Knows nothing about texts or files.
@@ -33,7 +45,7 @@ from torch import Tensor, nn
 from anyorder.device import to_device
 from anyorder.learning.config import RLConfig
 from anyorder.learning.rewards import Outcome, Reward
-from anyorder.learning.rollout import Decisions, OrderBatch, SamplingOrder, edge_fills, roll_out
+from anyorder.learning.rollout import Decisions, LogProbs, OrderBatch, SamplingOrder, edge_fills, roll_out
 from anyorder.memory import Halving
 from anyorder.models.base import Model
 from anyorder.models.native.transformer import Linear
@@ -49,12 +61,13 @@ class ActorCritic(nn.Module):
         size = policy.hidden_size
         self.value = nn.Sequential(Linear(size, size), nn.LeakyReLU(0.1), Linear(size, 1)) if with_value else None
 
-    def log_probs(self, decisions: Decisions, with_dropout: bool = False) -> Tensor:
-        """log P_pol: (D, T) for every position at every decision; -inf where nothing may be filled."""
-        scores = torch.full((len(decisions.chosen) * decisions.width,), -torch.inf, device=decisions.chosen.device)
-        of_masked = self.policy(decisions.inputs, decisions.segments, with_dropout)
-        scores = scores.index_copy(0, decisions.positions, of_masked)
-        return scores.view(-1, decisions.width).log_softmax(1)
+    def log_probs(self, decisions: Decisions, with_dropout: bool = False) -> LogProbs:
+        said = self.policy(decisions.inputs, decisions.segments, with_dropout)
+        empty = torch.full((len(decisions.chosen) * decisions.width,), -torch.inf, device=decisions.chosen.device)
+        shape = -1, decisions.width
+        scores = empty.index_copy(0, decisions.positions, said.order).view(shape)
+        accept = None if said.accept is None else empty.index_copy(0, decisions.positions, said.accept).view(shape)
+        return LogProbs(scores.log_softmax(1), accept)
 
     def values(self, decisions: Decisions) -> Tensor:
         """v_i: (D,) the return that the value network predicts."""
@@ -69,7 +82,7 @@ class ActorCritic(nn.Module):
 class Rollouts:
     """Decisions with their returns and advantages: everything that the loss needs.
 
-    A decision is a step at which two or more positions were masked. The last step of a sentence is forced: its
+    A decision is a step at which two or more positions were masked. One at which only one was is forced: its
     log-probability and its entropy are zero. The paper's sums include it; here, as in its code, the T - 1 others count.
     """
 
@@ -81,7 +94,7 @@ class Rollouts:
     old_log_probs: Tensor | None
     """(D,) log P_pol(p_i) at the time of the rollout; None if the rollouts are used only once."""
     report: Tensor
-    """(2,) mean reward and edge share."""
+    """(3,) mean reward, edge share, and the share of the passes that were saved."""
 
     def minibatches(self, count: int, rollouts_per_sentence: int) -> list["Rollouts"]:
         """Split into parts of about the same size; the rollouts of a sentence stay together.
@@ -115,7 +128,15 @@ def sample_rollouts(
     its baseline. reward: R. halving: see `roll_out`."""
     decisions, outcome = roll_out(model, batch, sampler, halving)
     rewards = step_rewards(reward, outcome, rl.rewards_steps)
+    saved = share_of_passes_saved(outcome)
+    if batch.speeds is not None:
+        speeds = to_device(batch.speeds.astype(np.float32), model.device).repeat_interleave(batch.sentences.copies)
+        rewards = rewards * saved.pow(rl.passes_exponent * speeds)[:, None]
     returns = discounted_returns(rewards, rl.gamma)
+    if batch.speeds is not None:
+        # The rollouts of a sentence differ in their number of steps; one that is finished counts with what it earned.
+        later = torch.arange(returns.shape[1], device=returns.device) >= outcome.last_steps[:, None]
+        returns = returns.where(~later, rewards.sum(1, keepdim=True))
     index = to_device(decisions.rollout, model.device), decisions.step
     advantages = returns
     if rl.has_value:
@@ -126,9 +147,9 @@ def sample_rollouts(
         advantages = leave_one_out(advantages, rl.rollouts_per_sentence)
     old_log_probs = None
     if rl.reuses_rollouts:
-        old_log_probs = of_chosen(networks.log_probs(decisions), decisions)
+        old_log_probs = networks.log_probs(decisions).of_chosen(decisions)
     edge_share = edge_fills(outcome).sum() / outcome.to_fill.sum()
-    report = torch.stack([rewards.sum(1).mean(), edge_share])
+    report = torch.stack([rewards.sum(1).mean(), edge_share, saved.mean()])
     return Rollouts(decisions, returns[index], advantages[index], old_log_probs, report)
 
 
@@ -141,6 +162,12 @@ def step_rewards(reward: Reward, outcome: Outcome, each_step: bool) -> Tensor:
     # exponent of gamma would be too large otherwise.
     last = (outcome.last_steps[:, None] - 1).clamp(min=0)
     return rewards.scatter(1, last.long(), reward.final(outcome)[:, None])
+
+
+def share_of_passes_saved(outcome: Outcome) -> Tensor:
+    """(N,) (T - n + 1) / T of sentences with T masks that took n steps: 1 for one pass, 1 / T for one by one."""
+    masked = outcome.to_fill.sum(1).clamp(min=1)
+    return (masked - outcome.last_steps + 1) / masked
 
 
 def discounted_returns(rewards: Tensor, gamma: float) -> Tensor:
@@ -163,11 +190,6 @@ def leave_one_out(returns: Tensor, rollouts: int) -> Tensor:
     return (grouped - others).flatten(0, 1)
 
 
-def of_chosen(log_probs: Tensor, decisions: Decisions) -> Tensor:
-    """log P_pol(p_i): (D, T) log-probabilities to (D,) those of the positions that were filled."""
-    return log_probs.gather(1, decisions.chosen[:, None]).squeeze(1)
-
-
 def printed_entropy(step_entropy: Tensor, lengths: Tensor) -> Tensor:
     """L_ent as printed: 1/T^2 times the sum over a rollout's steps, averaged over rollouts.
 
@@ -185,14 +207,11 @@ class OrderLoss(nn.Module):
         self.rl = rl
 
     def forward(self, rollouts: Rollouts) -> tuple[Tensor, Tensor]:
-        """The loss to minimize, and (5,) values to report: reward, edge share, entropy, loss, value loss."""
+        """The loss to minimize, and (6,) values to report: those of the rollouts, entropy, loss, value loss."""
         rl, decisions = self.rl, rollouts.decisions
         # Dropout is only here, and not where rollouts are sampled: an order is decoded without it.
         log_probs = self.networks.log_probs(decisions, with_dropout=self.training)
-        chosen = of_chosen(log_probs, decisions)
-        # 0 log 0 is 0: positions that are not masked have log-probability -inf.
-        finite = log_probs.masked_fill(log_probs == -torch.inf, 0.0)
-        step_entropy = -(log_probs.exp() * finite).sum(1)
+        chosen, step_entropy = log_probs.of_chosen(decisions), log_probs.entropies()
         entropy = step_entropy.mean()
         advantages, value_loss = rollouts.advantages, torch.zeros_like(entropy)
         if rl.has_value:
@@ -212,7 +231,7 @@ class OrderLoss(nn.Module):
         # would be minimized; the paper's text ("minimize the negative entropy") and its code mean the opposite.
         loss = -gain.mean() + rl.value_coef * value_loss - rl.entropy_coef * bonus
         if decisions.reference is not None:
-            log_ratio = finite - decisions.reference.masked_fill(decisions.reference == -torch.inf, 0.0)
-            loss = loss + rl.kl_coef * (log_probs.exp() * log_ratio).sum(1).mean()
+            log_ratio = (log_probs.order - decisions.reference).masked_fill(log_probs.order == -torch.inf, 0.0)
+            loss = loss + rl.kl_coef * (log_probs.order.exp() * log_ratio).sum(1).mean()
         report = torch.stack([entropy.detach(), loss.detach(), value_loss.detach()])
         return loss, torch.cat([rollouts.report, report])

@@ -76,6 +76,9 @@ class RLConfig:
     max_length: int | None = None
     """Learn only from pairs with at most this many subwords per side, by default 30; from texts with at most this many
     tokens, by default as many as the model has room for."""
+    passes_exponent: float = 4.0
+    """For a policy that decides how many positions to fill (its count): the reward is multiplied by the share of the
+    forward passes that it saves, raised to this exponent times the speed, which is drawn anew for every sentence."""
     length: str = "gold"
     """Target lengths to learn with. gold: those of the references. table:N: one of the N most frequent for the length
     of the source, drawn at random each time that a pair is used."""
@@ -95,7 +98,7 @@ class RLConfig:
         check_number("validation_sentences", self.validation_sentences, at_least=1, config=RLConfig)
         check_number("num_minibatches", self.num_minibatches, at_most=self.sentences, config=RLConfig)
         check_number("rollouts", self.rollouts, at_least=0, at_most=4096, config=RLConfig)
-        for name in ("entropy_coef", "value_coef", "kl_coef"):
+        for name in ("entropy_coef", "value_coef", "kl_coef", "passes_exponent"):
             check_number(name, getattr(self, name), at_least=0, at_most=1e6, config=RLConfig)
         check_number("validation_length", self.validation_length, at_least=0, config=RLConfig)
         check_number("gamma", self.gamma, above=0, at_most=1, config=RLConfig)

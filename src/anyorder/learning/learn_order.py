@@ -54,6 +54,10 @@ PUZZLES = 20_000
 """Number of different puzzles to learn from."""
 SHORT_SENTENCES, SHORT_VALIDATION = (512, 32), (1000, 200)
 """Default number of puzzles or texts per step and per validation, on CUDA and on the CPU: these canvases are short."""
+SPEEDS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""At which a policy that decides how many positions to fill is validated."""
+SELECTED = "score and passes"
+"""By which its checkpoint is selected: the mean over the speeds of what is rewarded."""
 Kind = Literal["translation", "texts with masks", "puzzles"]
 _NEEDED: dict[Kind, str] = {"translation": "data", "texts with masks": "text"}
 """What a kind of task cannot be learned without."""
@@ -270,7 +274,7 @@ class OrderObjective(Objective[OrderBatch]):
     start from, whose kind and size the policy then has; if not given, it starts from a heuristic order or at random.
     """
 
-    reports = ("reward", "edge share", "entropy", "loss", "value loss")
+    reports = ("reward", "edge share", "passes saved", "entropy", "loss", "value loss")
     shown = ("reward", "entropy", "edge share")
     unit = "rollouts"
     folder = FOLDER
@@ -295,6 +299,14 @@ class OrderObjective(Objective[OrderBatch]):
         self._init = "none" if start is None else start.fingerprint  # its weights, not its place
         torch.manual_seed(seed)
         config = policy if start is None else replace(start.network.config, dropout=policy.dropout)
+        self._decides_count = config.decides_count
+        if config.decides_count and rl.rewards_steps:
+            if rl.each_step == "yes":
+                found = "yes: a policy that decides how many positions to fill is rewarded for the finished sentence"
+                raise InputError(found, "each_step", RLConfig)
+            self.rl = rl = replace(rl, each_step="no")
+        self._passes: dict[str, list[tuple[float, float]]] = {}
+        """Of the last validation; see `OrderRecord`."""
         network = PolicyNetwork(config, data.model.hidden_size)
         if start is not None:
             network.load_state_dict(start.network.state_dict())
@@ -345,7 +357,8 @@ class OrderObjective(Objective[OrderBatch]):
     def build(self, rows: np.ndarray, random: np.random.Generator) -> OrderBatch:
         copies = self.rl.rollouts_per_sentence
         keys = random.integers(-(1 << 63), (1 << 63) - 1, len(rows) * copies)
-        return self._data.batch(rows, keys, copies, random)
+        batch = self._data.batch(rows, keys, copies, random)
+        return replace(batch, speeds=random.random(len(rows))) if self._decides_count else batch
 
     def minibatches(self, batch: OrderBatch, device: torch.device) -> list[dict[str, Any]]:
         """Roll out the sentences of a batch and compute the advantages."""
@@ -379,14 +392,35 @@ class OrderObjective(Objective[OrderBatch]):
         scores: dict[str, float] = {}
         learned, model = self.validation_order(average)
         for task, validation in self.validations.items():
-            trajectories = self._decode(task, LEARNED, learned, model)
-            scores[f"{self._data.metric} {task}"] = validation.score(trajectories)
-            scores[f"edge share {task}"] = edge_share([np.array(one.steps) for one in trajectories])
+            if self._decides_count:
+                self._validate_speeds(task, learned, model, scores)
+            else:
+                trajectories = self._decode(task, LEARNED, learned, model)
+                scores[f"{self._data.metric} {task}"] = validation.score(trajectories)
+                scores[f"edge share {task}"] = edge_share([np.array(one.steps) for one in trajectories])
             for order in () if quick else self._heuristics:
                 scores[f"{order.name} {task}"] = validation.score(self._decode(task, order.name, order, model))
         return scores
 
-    def _decode(self, task: str, name: str, order: Order, model: SavedModel) -> list[Trajectory]:
+    def _validate_speeds(self, task: str, learned: Order, model: SavedModel, scores: dict[str, float]) -> None:
+        """Score and forward passes at several speeds, and the mean of what is rewarded: score times passes saved."""
+        validation, metric, products = self.validations[task], self._data.metric, []
+        self._passes[task] = []
+        for speed in SPEEDS:
+            name = LEARNED if speed == 0 else f"{LEARNED} at speed {speed:g}"
+            trajectories = self._decode(task, name, learned, model, f"learned:{speed:g}")
+            score, forwards = validation.score(trajectories), [one.forwards for one in trajectories]
+            saved = np.mean([(one.length - one.forwards + 1) / max(one.length, 1) for one in trajectories])
+            products.append(score * saved ** (self.rl.passes_exponent * speed))
+            scores[f"{metric} {task} at speed {speed:g}"] = score
+            scores[f"passes {task} at speed {speed:g}"] = float(np.mean(forwards))
+            self._passes[task].append((speed, float(np.mean(forwards))))
+        scores[f"{metric} {task}"] = scores[f"{metric} {task} at speed 0"]
+        scores[f"{SELECTED} {task}"] = float(np.mean(products))
+
+    def _decode(
+        self, task: str, name: str, order: Order, model: SavedModel, schedule: str | int = "one"
+    ) -> list[Trajectory]:
         validation, done = self.validations[task], 0
 
         def say(count: int) -> None:
@@ -394,7 +428,7 @@ class OrderObjective(Objective[OrderBatch]):
             done += count
             self.on_progress(f"validating {name}: {done} of {len(validation)} {self._data.unit}")
 
-        trajectories = validation.decode(order, model, on_progress=say)
+        trajectories = validation.decode(order, model, schedule=schedule, on_progress=say)
         self._counts[task][name] = validation.counts(trajectories)
         return trajectories
 
@@ -412,7 +446,8 @@ class OrderObjective(Objective[OrderBatch]):
         return LearnedOrder(average.policy), self._data.model
 
     def selection_metric(self, scores: dict[str, float]) -> float:
-        validated = [scores[f"{self._data.metric} {task}"] for task in self.validations]
+        name = SELECTED if self._decides_count else self._data.metric
+        validated = [scores[f"{name} {task}"] for task in self.validations]
         return sum(validated) / len(validated)
 
     def save(self, average: nn.Module, out: Path) -> None:
@@ -420,7 +455,8 @@ class OrderObjective(Objective[OrderBatch]):
         data = self._data
         tasks = list(dict.fromkeys([*data.model_tasks, *data.tasks]))
         self._saved_counts = {task: dict(counts) for task, counts in self._counts.items()}
-        save_order(average.policy, out / self.folder, data.model, tasks, rl=asdict(self.rl), seed=self.seed)
+        passes = {"passes": self._passes} if self._passes else {}
+        save_order(average.policy, out / self.folder, data.model, tasks, rl=asdict(self.rl), seed=self.seed, **passes)
 
     def fingerprint(self) -> dict[str, object]:
         return {

@@ -6,17 +6,18 @@ here knows about algorithms, returns or losses.
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anyorder.data.packing import starts_of
+from anyorder.data.packing import ranges, starts_of
 from anyorder.decoding.engine import run_decoding
 from anyorder.decoding.sampling import gumbel_noise
-from anyorder.decoding.schedules import make_schedule
+from anyorder.decoding.schedules import ONE, AdaptiveSchedule
 from anyorder.decoding.state import DecodeBatch
 from anyorder.device import to_device
 from anyorder.learning.rewards import Outcome, length_mask
@@ -24,6 +25,7 @@ from anyorder.memory import Halving
 from anyorder.models.base import Model
 from anyorder.models.native.attention import Segments
 from anyorder.orders.base import Order, State
+from anyorder.orders.heuristics import hash_uniform
 from anyorder.orders.learned import LearnedOrder
 from anyorder.orders.policy import PolicyInputs, cat_present
 
@@ -38,13 +40,16 @@ class OrderBatch:
     """(canvases, R) ids, padded."""
     reference_lengths: np.ndarray
     """(canvases,)"""
+    speeds: np.ndarray | None = None
+    """(canvases,) from 0 to 1, for a policy that decides how many positions a step fills."""
 
     def part(self, start: int, stop: int) -> "OrderBatch":
         """Some of the canvases, all copies of each."""
         whole, copies = self.sentences, self.sentences.copies
         canvases = whole.canvases.take(np.arange(start, stop))
         sentences = DecodeBatch(canvases, whole.keys[start * copies : stop * copies], copies)
-        return OrderBatch(sentences, self.references[start:stop], self.reference_lengths[start:stop])
+        speeds = None if self.speeds is None else self.speeds[start:stop]
+        return OrderBatch(sentences, self.references[start:stop], self.reference_lengths[start:stop], speeds)
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,9 @@ class Decisions:
     width: int
     """T"""
     chosen: Tensor
-    """(D,) the position that was filled."""
+    """(D,) the position that was filled; the leftmost if there were several."""
+    filled: Tensor | None
+    """(rows,) bool: whether each row's position was filled, if the policy decides how many; else None."""
     rollout: np.ndarray
     """(D,) the index of the rollout, on the host."""
     step: Tensor
@@ -69,11 +76,8 @@ class Decisions:
     """(D, hidden_size) what the value network sees: the delimiter before the target."""
     reference: Tensor | None
     """(D, T) log-probabilities of a reference order."""
-
-    @property
-    def target_lengths(self) -> Tensor:
-        """(D,) T of each decision's sentence: masked positions plus those filled before, one per step."""
-        return self.segments.cu_seqlens.diff() + self.step
+    target_lengths: Tensor
+    """(D,) T of each decision's sentence: how many positions were masked at first."""
 
     def select(self, numbers: np.ndarray) -> "Decisions":
         """Some of the decisions, by number."""
@@ -92,10 +96,12 @@ class Decisions:
             positions=decision * self.width + self.positions[rows] % self.width,
             width=self.width,
             chosen=self.chosen[index],
+            filled=None if self.filled is None else self.filled[rows],
             rollout=self.rollout[numbers],
             step=self.step[index],
             opening=None if self.opening is None else self.opening[index],
             reference=None if self.reference is None else self.reference[index],
+            target_lengths=self.target_lengths[index],
         )
 
     @classmethod
@@ -119,8 +125,10 @@ class Decisions:
             positions=torch.cat(positions),
             width=width,
             chosen=torch.cat([part.chosen for part in parts]),
+            filled=cat_present([part.filled for part in parts]),
             rollout=rollout,
             step=step,
+            target_lengths=torch.cat([part.target_lengths for part in parts]),
             opening=cat_present([part.opening for part in parts]),
             reference=cat_present([_wider(one, width, -torch.inf) for one in references if one is not None]),
         )
@@ -132,6 +140,44 @@ def _wider(values: Tensor, width: int, value: float = 0) -> Tensor:
     return F.pad(values, (0, width - values.shape[1]), value=value)
 
 
+class LogProbs(NamedTuple):
+    """What the policy says at D decisions; -inf where nothing may be filled."""
+
+    order: Tensor
+    """log P_pol: (D, T)"""
+    accept: Tensor | None
+    """log a_j / (1 - a_j): (D, T), if the policy decides how many positions to fill."""
+
+    def of_chosen(self, decisions: Decisions) -> Tensor:
+        """(D,) log P of what was filled: of the position p_i, or of the set of positions."""
+        chosen = decisions.chosen[:, None]
+        of_position = self.order.gather(1, chosen).squeeze(1)
+        if self.accept is None:
+            return of_position
+        assert decisions.filled is not None
+        filled = torch.zeros_like(self.accept, dtype=torch.bool)
+        filled.view(-1).index_copy_(0, decisions.positions, decisions.filled)
+        odds = self.accept.masked_fill(self.accept == -torch.inf, _NEVER)
+        none = F.logsigmoid(-odds).sum(1)
+        one = none + torch.logaddexp(of_position, odds.gather(1, chosen).squeeze(1))
+        # Each accepted position turns a factor 1 - a_j into a_j.
+        return torch.where(filled.sum(1) == 1, one, none + (odds * filled).sum(1))
+
+    def entropies(self) -> Tensor:
+        """(D,) in nats: of the position to fill next, and of every decision to accept one."""
+        # 0 log 0 is 0: positions that are not masked have log-probability -inf.
+        entropy = -(self.order.exp() * self.order.masked_fill(self.order == -torch.inf, 0.0)).sum(1)
+        if self.accept is None:
+            return entropy
+        odds = self.accept.masked_fill(self.accept == -torch.inf, _NEVER)
+        yes, no = F.logsigmoid(odds), F.logsigmoid(-odds)
+        return no.sum(1).exp() * entropy - (yes.exp() * yes + no.exp() * no).sum(1)
+
+
+_NEVER = -1e4
+"""Log-odds of what never happens, whose multiples are finite."""
+
+
 @dataclass(frozen=True)
 class _StepRecord:
     """What one step recorded for the sentences in which there was a choice."""
@@ -139,14 +185,19 @@ class _StepRecord:
     inputs: PolicyInputs
     counts: np.ndarray
     """Masked positions of each sentence, on the host."""
+    rollouts: np.ndarray
+    """The rollout of each sentence, on the host."""
     where: Tensor
-    """Those positions, as in `State`."""
+    """Those positions, as indices into the flattened (sentences, T)."""
     opening: Tensor | None
     reference: Tensor | None
 
 
 class SamplingOrder(Order):
-    """Samples from a learned order's distribution by adding Gumbel noise to its scores, and records what it saw."""
+    """Samples from a learned order's distribution by adding Gumbel noise to its scores, and records what it saw.
+
+    A policy that decides how many positions to fill also needs the schedule `SampledCount`.
+    """
 
     def __init__(
         self,
@@ -158,17 +209,29 @@ class SamplingOrder(Order):
     ):
         """on_step: called before every step but the first with the steps done and the most that a sentence takes."""
         self.name = f"sampled {order.name}"
+        self.decides_count = order.network.config.decides_count
         self._order, self._reference, self._reference_scale = order, reference, reference_scale
         self.needs = order.needs if reference is None or reference.needs in ("nothing", order.needs) else "both"
         self.needs_opening = with_opening
         self._records: list[_StepRecord] = []
         self._on_step = on_step
+        self._rollouts = np.zeros(0, np.int64)
+        self._speeds: Tensor | None = None
 
-    def without_records(self) -> "SamplingOrder":
-        """The same order, which has seen nothing yet."""
+    def started(self, rollouts: int, speeds: Tensor | None) -> "SamplingOrder":
+        """The same order, which has seen nothing yet, for a batch of so many rollouts.
+
+        speeds: (rollouts,), if the policy decides how many positions to fill.
+        """
         sampler = copy(self)
-        sampler._records = []
+        sampler._records, sampler._rollouts, sampler._speeds = [], np.arange(rollouts), speeds
         return sampler
+
+    def keep(self, sentences: Tensor) -> None:
+        """Of the sentences, only these are unfinished, by index."""
+        self._rollouts = self._rollouts[sentences.cpu().numpy()]
+        if self._speeds is not None:
+            self._speeds = self._speeds[sentences]
 
     def scores(self, state: State) -> Tensor:
         assert state.segments is not None
@@ -177,53 +240,94 @@ class SamplingOrder(Order):
         if self._records:
             self._on_step(len(self._records), int(self._records[0].counts[0]))
         inputs = self._order.inputs(state)
-        scores = state.spread(self._order.network(inputs, state.segments))
+        if self._speeds is not None:
+            inputs = replace(inputs, speed=self._speeds[state.where // state.masked.shape[1]])
+        said = self._order.network(inputs, state.segments)
+        self.accept = None if said.accept is None else state.spread(said.accept)
         counts = state.segments.lengths
-        choices = int(np.count_nonzero(counts > 1))  # the longest come first: those with a choice are a prefix
-        rows = int(counts[:choices].sum())
+        choices = np.flatnonzero(counts > 1)
+        rows = ranges(starts_of(counts)[choices], counts[choices])
+        some, at = _index(choices, state.where.device), _index(rows, state.where.device)
+        where = state.where[at]
+        if not isinstance(some, slice):  # the sentences without a choice are left out of the flattened (sentences, T)
+            width = state.masked.shape[1]
+            moved = to_device((np.arange(len(choices)) - choices).repeat(counts[choices]), where.device)
+            where = where + moved * width
         reference = None
         if self._reference is not None:
-            reference = self._reference_scale * self._reference.scores(state)[:choices]
-            reference = reference.masked_fill(~state.masked[:choices], -torch.inf).log_softmax(1)
-        opening = None if state.opening is None else state.opening[:choices]
-        self._records.append(_StepRecord(inputs[:rows], counts[:choices], state.where[:rows], opening, reference))
+            reference = self._reference_scale * self._reference.scores(state)[some]
+            reference = reference.masked_fill(~state.masked[some], -torch.inf).log_softmax(1)
+        opening = None if state.opening is None else state.opening[some]
+        record = _StepRecord(inputs[at], counts[choices], self._rollouts[choices], where, opening, reference)
+        self._records.append(record)
         # The largest of scores plus Gumbel noise is a sample of their softmax. The noise is a hash of the sentence's
         # key, the position and the step, so a rollout does not depend on its batch. It also decides between equal
         # scores, where decoding takes the leftmost position.
-        return scores + gumbel_noise(state.keys, state.positions + (state.step << 20))
+        return state.spread(said.order) + gumbel_noise(state.keys, state.positions + (state.step << 20))
 
     def decisions(self, steps: Tensor, lengths: Tensor) -> Decisions:
         """All decisions. steps: (N, T) the step at which decoding with this order filled each position."""
         records, (_, width), device = self._records, steps.shape, steps.device
         was_masked = length_mask(lengths, width) & (steps > 0)  # what was given is never chosen
-        position_at = steps.masked_fill(~was_masked, width + 1).argsort(dim=1)
         counts = np.array([len(record.counts) for record in records])
-        rollout = np.concatenate([np.arange(count) for count in counts])
+        rollout = np.concatenate([record.rollouts for record in records])
+        of_rollout = to_device(rollout, device)
         step = to_device(np.repeat(np.arange(len(counts)), counts), device)
         first_decisions = zip(records, starts_of(counts).tolist(), strict=True)
+        positions = torch.cat([record.where + first * width for record, first in first_decisions])
+        filled_at = steps.masked_fill(~was_masked, 0)[of_rollout]  # (D, T)
+        is_filled = filled_at == step[:, None] + 1
         return Decisions(
             inputs=PolicyInputs.cat([record.inputs for record in records]),
             segments=Segments.of(np.concatenate([record.counts for record in records]), device),
-            positions=torch.cat([record.where + first * width for record, first in first_decisions]),
+            positions=positions,
             width=width,
-            chosen=position_at[to_device(rollout, device), step],
+            chosen=is_filled.long().argmax(1),
+            filled=is_filled.flatten()[positions] if self.decides_count else None,
             rollout=rollout,
             step=step,
             opening=cat_present([record.opening for record in records]),
             reference=cat_present([record.reference for record in records]),
+            target_lengths=was_masked.sum(1)[of_rollout],
         )
+
+
+def _index(numbers: np.ndarray, device: torch.device) -> slice | Tensor:
+    """Ascending indices; a slice if they are a prefix, as where the longest sentences come first: nothing is copied."""
+    is_prefix = len(numbers) == 0 or numbers[-1] == len(numbers) - 1
+    return slice(len(numbers)) if is_prefix else to_device(numbers, device)
+
+
+class SampledCount(AdaptiveSchedule):
+    """Fills each position with the probability that the policy of a `SamplingOrder` gives it."""
+
+    def __init__(self, sampler: SamplingOrder):
+        self._sampler = sampler
+
+    def accept(self, state: State, scores: Tensor) -> Tensor:
+        accept = self._sampler.accept
+        assert accept is not None
+        uniform = hash_uniform(state.keys, _ACCEPTING + (state.step << 20) + state.positions)
+        return uniform < accept.sigmoid()
+
+    def keep(self, canvases: Tensor) -> None:
+        self._sampler.keep(canvases)
+
+
+_ACCEPTING = 1 << 62
+"""An offset that keeps this noise apart from other noise."""
 
 
 def roll_out(
     model: Model, batch: OrderBatch, sampler: SamplingOrder, halving: Halving | None = None
 ) -> tuple[Decisions, Outcome]:
-    """Fill every sentence, one position per step. Where memory is too small for all, it takes fewer at a time; the
-    result is the same. halving: remembers how many."""
+    """Fill every sentence: one position per step, or as many as the policy decides. Where memory is too small for all,
+    it takes fewer at a time; the result is the same. halving: remembers how many."""
     numbers = range(len(batch.reference_lengths))
 
     def run(part: Sequence[int]) -> tuple[Decisions, Outcome]:
         own = batch if len(part) == len(numbers) else batch.part(part[0], part[-1] + 1)
-        return _roll_out(model, own, sampler.without_records())
+        return _roll_out(model, own, sampler)
 
     parts = (halving or Halving()).run(numbers, run)
     if len(parts) == 1:
@@ -247,7 +351,12 @@ _BY_POSITION = ("ids", "steps", "logprobs")
 
 
 def _roll_out(model: Model, batch: OrderBatch, sampler: SamplingOrder) -> tuple[Decisions, Outcome]:
-    state = run_decoding(model, batch.sentences, sampler, make_schedule("one"))
+    speeds = None
+    if batch.speeds is not None:
+        speeds = to_device(batch.speeds.astype(np.float32).repeat(batch.sentences.copies), model.device)
+    sampler = sampler.started(len(batch.sentences.keys), speeds)
+    schedule = SampledCount(sampler) if sampler.decides_count else ONE
+    state = run_decoding(model, batch.sentences, sampler, schedule)
     ids, steps, logprobs = (value.clone() for value in state.results())
     lengths = to_device(state.lengths, model.device)
     copies, canvases = batch.sentences.copies, batch.sentences.canvases

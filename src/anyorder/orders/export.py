@@ -34,9 +34,8 @@ def export_order(order: str | Order, file: Path) -> None:
     network = order.network
     tensors = {name: value.detach().float().cpu().contiguous() for name, value in network.state_dict().items()}
     if unknown := sorted(tensors.keys() - set(_WEIGHTS)):
-        raise InputError(
-            f"{order.identity}: has {unknown[0]}, and only policies without attention can be exported", "order"
-        )
+        reason = f"has {unknown[0]}, and only policies without attention and with the count one can be exported"
+        raise InputError(f"{order.identity}: {reason}", "order")
     constants = {
         "NAME": order.identity,
         "NEEDS": order.needs,

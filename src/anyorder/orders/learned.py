@@ -10,11 +10,14 @@ weights, in `learned/NAME` or `learned/NAME/TASK`; a task is a direction such as
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from weakref import ReferenceType, ref
 
+import numpy as np
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
@@ -29,6 +32,7 @@ from anyorder.orders.policy import (
     PolicyConfig,
     PolicyInputs,
     PolicyNetwork,
+    PolicyScores,
     StatsFunction,
     extract_features,
     prediction_stats,
@@ -37,6 +41,8 @@ from anyorder.records import read_record, read_tensors
 
 CONFIG, WEIGHTS, FOLDER, DEFAULT = "order.json", "order.safetensors", "learned", "default"
 FORMAT = 1
+Passes = Sequence[tuple[float, float]]
+"""Pairs of a speed, ascending, and the mean number of forward passes at that speed."""
 
 
 class LearnedOrder(Order):
@@ -48,27 +54,70 @@ class LearnedOrder(Order):
         name: str = "learned",
         fingerprint: str = "",
         stats_function: StatsFunction = prediction_stats,
+        passes: Mapping[str, Passes] = {},
     ):
         self.network = network
         self.name = name
         self.needs = network.config.needs
         self.fingerprint = fingerprint
         """Of the weights, if they come from a file."""
+        self.passes = passes
+        """See `OrderRecord`."""
+        self.speed = 0.0
+        """From 0 to 1, for a network that decides how many positions to fill."""
         self._stats_function = stats_function
+        self._last: tuple[ReferenceType[State], PolicyScores] | None = None
+        """The last state and what was said of it, for a schedule that asks after the order. Not the state itself: its
+        logits are large."""
 
     @property
     def identity(self) -> str:
         return f"{self.name}@{self.fingerprint}" if self.fingerprint else self.name
 
+    def at_speed(self, speed: float) -> "LearnedOrder":
+        """The same order at this speed."""
+        order = copy(self)
+        order.speed, order._last = speed, None
+        return order
+
+    def speed_for(self, passes: float) -> float:
+        """The speed at which it took so many forward passes in validation, on average over its tasks."""
+        if not self.passes:
+            raise InputError(f"order '{self.name}': was never validated, so a speed must be given, not passes")
+        curves = [np.array(sorted(curve)) for curve in self.passes.values()]
+        speeds = curves[0][:, 0]
+        mean = np.mean([np.interp(speeds, *curve.T) for curve in curves], 0)
+        if not mean.min() <= passes <= mean.max():
+            found = f"took {mean.min():.1f} to {mean.max():.1f} passes in validation, not {passes:g}"
+            raise InputError(f"order '{self.name}': {found}")
+        # At higher speeds it takes fewer passes, but for noise.
+        return float(np.interp(-passes, np.maximum.accumulate(-mean), speeds))
+
     def inputs(self, state: State) -> PolicyInputs:
         """What the network sees of a state."""
         config = self.network.config
         features = extract_features(state, self._stats_function) if config.uses_features else None
-        return PolicyInputs(state.hidden if config.uses_hidden else None, features)
+        speed = None
+        if config.decides_count:
+            assert features is not None
+            speed = features.new_full((len(features),), self.speed)
+        return PolicyInputs(state.hidden if config.uses_hidden else None, features, speed)
+
+    def look(self, state: State) -> PolicyScores:
+        """What the network says of the masked positions."""
+        if self._last is None or self._last[0]() is not state:
+            assert state.segments is not None
+            self._last = ref(state), self.network(self.inputs(state), state.segments)
+        return self._last[1]
 
     def scores(self, state: State) -> Tensor:
-        assert state.segments is not None
-        return state.spread(self.network(self.inputs(state), state.segments))
+        return state.spread(self.look(state).order)
+
+    def accepts(self, state: State) -> Tensor:
+        """(B, T) bool: the positions that are more likely to be filled now than not."""
+        accept = self.look(state).accept
+        assert accept is not None
+        return state.spread(accept) > 0
 
 
 @register_order("learned")
@@ -91,7 +140,10 @@ class UnboundLearnedOrder(Order):
             network, record = load_order(find_order(self.place, model, task))
             if mismatch := record.mismatch(model, task):
                 raise InputError(f"order '{self.name}': {mismatch}")
-            known = model, LearnedOrder(network.to(model.device).eval(), self.name, record.fingerprint)
+            known = (
+                model,
+                LearnedOrder(network.to(model.device).eval(), self.name, record.fingerprint, passes=record.passes),
+            )
             self._bound[task] = known
         return known[1]
 
@@ -133,6 +185,9 @@ class OrderRecord:
     """The directions or other tasks it was learned for."""
     fingerprint: str
     """Of its weights."""
+    passes: Mapping[str, Passes]
+    """By task, how many forward passes it took in validation at several speeds; empty if it does not decide how many
+    positions to fill."""
 
     def mismatch(self, model: SavedModel, task: str) -> str:
         """Why the order does not suit this model and task; empty if it does. Without hidden states it suits any."""
@@ -164,6 +219,7 @@ def _read_record(folder: Path) -> OrderRecord:
         vocabulary=record.text("vocabulary"),
         directions=tuple(record.texts("directions")),
         fingerprint=record.text("fingerprint"),
+        passes=record.take("passes", dict[str, list[tuple[float, float]]], {}),
     )
 
 

@@ -1,7 +1,8 @@
 """The policy network: a small network that scores every masked position (paper, section 3.1), and what it sees there.
 
-Its features do not depend on words or language, so a network that sees only them works with any model. How it is
-learned, saved or found is elsewhere.
+Its features do not depend on words or language, so a network that sees only them works with any model. A network may
+also decide how many positions a step fills: then it says of every position how likely it is to be filled now, given the
+speed that is asked for. How a network is learned, saved or found is elsewhere.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,6 +37,10 @@ STARTS: dict[str, dict[str, float]] = {
 
 SCALES = {"best": 0.3, "entropy": 0.2, "mask": 0.1, "lead": 0.3}
 """Factors that scale each feature to about 1 before it enters the network; 1 for the others."""
+MOST_CERTAIN = 7.0
+"""The log-odds of the best token, about 99.9%, from which a new policy fills positions at speed 0; at speed 1, -7."""
+ACCEPT_SCALE = 2.0
+"""Factor for the log-odds in a new policy's decision: how sharp its threshold is."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,10 @@ class PolicyConfig:
     """Factor for that order's scores at initialization."""
     dropout: float = 0.0
     """Dropout in the policy's hidden layer, only where the loss is computed: rollouts and decoding run without it."""
+    count: Literal["one", "bernoulli"] = "one"
+    """How many positions a step fills. one: as many as the schedule says (the paper: one). bernoulli: the policy
+    decides for every position whether to fill it now, given the speed in '--schedule learned:SPEED'. It starts as a
+    threshold on the probability of the best token."""
 
     def __post_init__(self) -> None:
         for name, largest in (("size", 65_536), ("attention", 64), ("init_scale", 1e6)):
@@ -65,6 +74,9 @@ class PolicyConfig:
             raise InputError(f"{self.size} is not a multiple of 64", "size", PolicyConfig)
         if self.kind == "linear" and (self.size or self.attention or self.dropout):
             raise InputError("linear has no network: it takes no size, attention or dropout", "kind", PolicyConfig)
+        if self.kind == "hidden" and self.decides_count:
+            found = "hidden: does not see the confidence by which a policy decides how many positions to fill"
+            raise InputError(found, "kind", PolicyConfig)
 
     @property
     def uses_hidden(self) -> bool:
@@ -74,6 +86,11 @@ class PolicyConfig:
     @property
     def uses_features(self) -> bool:
         return self.kind != "hidden"
+
+    @property
+    def decides_count(self) -> bool:
+        """Whether it decides how many positions a step fills."""
+        return self.count != "one"
 
     @property
     def needs(self) -> Needs:
@@ -88,13 +105,19 @@ class PolicyInputs:
     """(M, hidden_size)"""
     features: Tensor | None
     """(M, len(FEATURES)) float32"""
+    speed: Tensor | None = None
+    """(M,) from 0 to 1, if the network decides how many positions to fill."""
+
+    @property
+    def _parts(self) -> tuple[Tensor | None, ...]:
+        return self.hidden, self.features, self.speed
 
     @classmethod
     def cat(cls, parts: Sequence["PolicyInputs"]) -> "PolicyInputs":
-        return cls(cat_present([part.hidden for part in parts]), cat_present([part.features for part in parts]))
+        return cls(*(cat_present(each) for each in zip(*(part._parts for part in parts), strict=True)))
 
     def __getitem__(self, rows: slice | Tensor) -> "PolicyInputs":
-        return PolicyInputs(*(None if part is None else part[rows] for part in (self.hidden, self.features)))
+        return PolicyInputs(*(None if part is None else part[rows] for part in self._parts))
 
 
 def cat_present(parts: Sequence[Tensor | None]) -> Tensor | None:
@@ -103,10 +126,20 @@ def cat_present(parts: Sequence[Tensor | None]) -> Tensor | None:
     return torch.cat(present) if present else None
 
 
+class PolicyScores(NamedTuple):
+    """What the network says of M masked positions."""
+
+    order: Tensor
+    """(M,) which one to fill next: the highest."""
+    accept: Tensor | None
+    """(M,) whether to fill it now: the log-odds; None if the network does not decide how many."""
+
+
 class PolicyNetwork(nn.Module):
     """Two layers applied to each masked position; with `attention`, layers across positions in between.
 
-    A weighted sum of the features is added, so that a network that outputs zero is a heuristic order.
+    A weighted sum of the features is added, so that a network that outputs zero is a heuristic order, and a threshold
+    if it decides how many positions to fill.
     """
 
     def __init__(self, config: PolicyConfig, hidden_size: int):
@@ -126,19 +159,34 @@ class PolicyNetwork(nn.Module):
                 self.register_buffer("scales", scales, persistent=False)
                 # The network adds nothing initially: the policy begins as the heuristic order it starts from.
                 nn.init.zeros_(self.out)
+            if config.decides_count:
+                self.read_speed = nn.Parameter(torch.empty(size).uniform_(-1, 1))
+                self.accept_out = nn.Parameter(torch.zeros(size))
         if config.uses_features:
             start = STARTS[config.start]
             self.linear = nn.Parameter(torch.tensor([start.get(name, 0.0) * config.init_scale for name in FEATURES]))
+        if config.decides_count:
+            threshold = torch.tensor([1.0, 2 * MOST_CERTAIN, -MOST_CERTAIN])
+            self.accept_linear = nn.Parameter(ACCEPT_SCALE * threshold)
+            """Weights of the best token's log-odds, the speed, and 1."""
 
-    def forward(self, inputs: PolicyInputs, segments: Segments, with_dropout: bool = False) -> Tensor:
-        """(M,) scores. segments: how many of the positions belong to each sequence."""
-        parts = []
+    def forward(self, inputs: PolicyInputs, segments: Segments, with_dropout: bool = False) -> PolicyScores:
+        """segments: how many of the positions belong to each sequence."""
+        orders, accepts = [], []
         # Sums of products, not matrix products: a row's bits must not depend on the other rows.
         if self.config.kind != "linear":
-            parts.append((self._states(inputs, segments, with_dropout).float() * self.out).sum(-1))
+            states = self._states(inputs, segments, with_dropout).float()
+            orders.append((states * self.out).sum(-1))
+            if inputs.speed is not None:
+                accepts.append((states * self.accept_out).sum(-1))
         if inputs.features is not None:
-            parts.append((inputs.features * self.linear).sum(-1))
-        return sum(parts[1:], parts[0])
+            orders.append((inputs.features * self.linear).sum(-1))
+        if inputs.speed is not None:
+            assert inputs.features is not None
+            certainty = log_odds(inputs.features[:, FEATURES.index("best")])
+            terms = torch.stack([certainty, inputs.speed, torch.ones_like(certainty)], 1)
+            accepts.append((terms * self.accept_linear).sum(-1))
+        return PolicyScores(sum(orders[1:], orders[0]), sum(accepts[1:], accepts[0]) if accepts else None)
 
     def _states(self, inputs: PolicyInputs, segments: Segments, with_dropout: bool) -> Tensor:
         # Half precision like the model's; without hidden states, wherever that is fast.
@@ -149,12 +197,19 @@ class PolicyNetwork(nn.Module):
                 parts.append(self.read(inputs.hidden))
             if inputs.features is not None:
                 parts.append(self.read_features((inputs.features * self.scales).clamp(-4, 4)))  # type: ignore[operator]
+            if inputs.speed is not None:
+                parts.append(inputs.speed[:, None] * self.read_speed)
             states = F.leaky_relu(sum(parts[1:], parts[0]), 0.1)
             if with_dropout and self.config.dropout:
                 states = F.dropout(states, self.config.dropout)
             for index, layer in enumerate(self.layers):
                 states = layer(states, FullAttention(segments), index)
         return states
+
+
+def log_odds(logprobs: Tensor) -> Tensor:
+    """log(p / (1 - p)) of log-probabilities, at most 15: in float32, the probability of the rest ends there."""
+    return (logprobs - (-torch.expm1(logprobs)).clamp(min=1e-12).log()).clamp(max=15)
 
 
 def _layer_config(size: int) -> TransformerConfig:

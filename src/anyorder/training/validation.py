@@ -1,4 +1,4 @@
-"""Validation: a test set decoded in an order, one position per step, and scored by its task's main metric.
+"""Validation: a test set decoded in an order, usually one position per step, and scored by its task's main metric.
 
 The split `selection` of a store is only for this: a score that selects a checkpoint should not be reported as a result.
 If there is one, the dev split is not used.
@@ -57,7 +57,7 @@ class Validation:
         order: Order,
         model: Any,
         indices: Sequence[int] | None = None,
-        schedule: int = 1,
+        schedule: str | int = "one",
         on_progress: Callable[[int], None] = lambda examples: None,
     ) -> list[Trajectory]:
         """Decode the test set in this order. model: the one that it was read for, or a copy with other weights.
@@ -66,7 +66,7 @@ class Validation:
         examples decoded since the last call.
         """
         test_set = replace(self._test_set, decoder=Decoder(model, self._test_set.decoder.task))
-        config = DecodingConfig(order=order, schedule="one" if schedule == 1 else schedule, length="gold")
+        config = DecodingConfig(order=order, schedule=schedule, length="gold")
         return test_set.decode(config, self._indices if indices is None else indices, on_progress)
 
     def score(self, trajectories: Sequence[Trajectory]) -> float:
