@@ -29,6 +29,7 @@ import psutil
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+os.environ.setdefault("RAY_worker_niceness", "0")  # a busy machine would hardly run them
 
 from tests.conftest import tiny, toy_pairs, write_pairs  # noqa: E402
 
@@ -76,7 +77,7 @@ class Place:
         self._expected: tuple[bytes, bytes] | None = None
 
     def translate(self, out: str, *more: str) -> list[str]:
-        given = ["--model", "model", "--direction", "de-en", "--device", "cpu", "--json", out]
+        given = ["--model", "model", "--direction", "de-en", "--device", "cpu", "--length", "predicted", "--json", out]
         return [sys.executable, "-m", "anyorder", "translate", "test.de", *given, *more]
 
     def start(self, command: list[str], **pipes: Any) -> subprocess.Popen:
@@ -182,8 +183,9 @@ def check_memory(place: Place, lines: int) -> str:
     """Lines come through a pipe; what the command, its workers and the rest of Ray hold is looked at on the way."""
     samples: list[tuple[int, int, int, int]] = []
     with simulated(2) as cluster:
-        fast = ["--order", "left-to-right", "--schedule", "steps:1", "--length", "fixed:3"]
+        fast = ["--order", "left-to-right", "--schedule", "steps:1"]
         command = place.translate("memory.jsonl", "--cluster", cluster.address, *fast)
+        command[command.index("predicted")] = "fixed:3"
         command.remove("test.de")
         process = place.start(command, stdin=subprocess.PIPE)
         assert process.stdin is not None
@@ -194,6 +196,7 @@ def check_memory(place: Place, lines: int) -> str:
                 process.stdin.flush()
                 held = [resident(processes) for processes in ([psutil.Process(process.pid)], workers(), servers())]
                 samples.append((number, *held))
+                spent = psutil.Process(process.pid).cpu_times()
         process.stdin.close()
         assert process.wait() == 0
     out = place.folder / "memory.jsonl"
@@ -202,7 +205,8 @@ def check_memory(place: Place, lines: int) -> str:
     out.unlink()
     shown = [samples[len(samples) * share // 10 - 1] for share in (1, 2, 5, 8, 10)]
     texts = [f"{number:,}: {' + '.join(str(held >> 20) for held in rest)}" for number, *rest in shown]
-    return f"MiB of the command + workers + Ray after lines read: {'; '.join(texts)}"
+    rate = lines / (spent.user + spent.system)
+    return f"MiB of the command + workers + Ray: {'; '.join(texts)}; the command: {rate:,.0f} lines per CPU second"
 
 
 def check_prepare(place: Place) -> str:

@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 
+import anyorder
 from anyorder import cluster_decoder
 from anyorder.cli import main
 from anyorder.cluster import BLOCKS, connect
+from anyorder.cluster_decoder import load_on
 from anyorder.data.store import Store
+from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
-from tests.cluster_work import Square, tries
+from tests.cluster_work import Here, Square, tries
 from tests.conftest import tiny, toy_pairs, write_pairs
 
 LINES = 200
@@ -39,6 +42,34 @@ def test_wrong_address(address: str, capsys: pytest.CaptureFixture[str]) -> None
         error
         == f"anyorder translate: --cluster '{address}': expected auto, or HOST:PORT of a cluster's first machine\n"
     )
+
+
+def test_not_with_a_launcher(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["translate", "--model", "de-en", "--direction", "de-en", "--cluster", "auto", "Hallo."]) == 2
+    assert "--cluster does not go together with a launcher" in capsys.readouterr().err
+
+
+def test_puzzles_and_their_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any task: workers read the lines themselves, and get what they need by pickle."""
+    monkeypatch.setattr(cluster_decoder, "BLOCK", 3)
+    alone, together = anyorder.load("sudoku-4x4", device="cpu"), load_on(Here(), "sudoku-4x4", "cpu")
+    assert alone.model.path is not None
+    lines = (alone.model.path / "sample.puzzles.txt").read_text().splitlines()[:7]
+    lines.insert(5, "no puzzle")
+    config = DecodingConfig("learned:hidden", schedule="2", revision="mask-predict:3", temperature=0.5)
+    assert list(together.stream(lines, config)) == list(alone.stream(lines, config))
+    assert together.solve(lines, "uniform") == alone.solve(lines, "uniform")
+    with pytest.raises(InputError, match="input, line 6: "):
+        list(together.stream(lines, config, strict=True))
+    with pytest.raises(InputError, match="cuda: the cluster has no GPU"):
+        load_on(Here(), "sudoku-4x4", "cuda")
+    with pytest.raises(InputError, match="unknown order 'margn'"):
+        together.solve(lines, "margn")
+    with pytest.raises(InputError, match="cannot be followed on a cluster"):
+        together.solve(lines, on_step=print)
+    with pytest.raises(InputError, match="are for the length rule gold"):
+        together.stream(lines, references=lines)
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from anyorder.training.config import TextTrainConfig, TrainConfig
 from anyorder.training.loop import run_training
 from anyorder.training.train import train_model
 from anyorder.training.translation_objective import MaskingConfig, TranslationPairs
+from tests.cluster_work import Here
 from tests.conftest import tiny
 from tests.reproduce.conftest import Laboratory, decode_with_baseline
 from tests.stores import write_store
@@ -119,6 +120,20 @@ def test_other_pairs_and_splits_stay(vocabulary: Vocabulary, baseline: Path, tmp
     assert again == result
     assert (tmp_path / "again" / "train.de.ids.bin").read_bytes() == (made.path / "train.de.ids.bin").read_bytes()
     assert json.loads((made.path / "manifest.json").read_text())["distilled"]["pairs"] == 10
+
+
+def test_the_workers_of_a_cluster_translate_the_same(
+    vocabulary: Vocabulary, baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anyorder.reproduce.distillation.CHUNK_PAIRS", 4)
+    monkeypatch.chdir(tmp_path)
+    old, done = Store(write_store(tmp_path / "de-en", vocabulary, {"train": 20}, ("news", "web"))), []
+    alone = distill(old.path, baseline, tmp_path / "alone", pairs=10)
+    together = distill(
+        Path("de-en"), baseline, tmp_path / "together", pairs=10, on_progress=done.append, cluster=Here()
+    )
+    assert (alone, sum(done)) == (together, 2 * 10)
+    assert (tmp_path / "alone" / CHECKSUMS).read_bytes() == (tmp_path / "together" / CHECKSUMS).read_bytes()
 
 
 def test_it_stops_in_time(

@@ -18,6 +18,7 @@ from anyorder.reproduce.jobs import ABLATION_STEPS, SETTINGS, DecodeJob, Job, wr
 from anyorder.reproduce.report import Report
 from anyorder.reproduce.reproduce import Request, jobs_of, list_jobs, make_plans, reproduce
 from anyorder.reproduce.tables import ablation_name
+from tests.cluster_work import Here
 from tests.reproduce.conftest import Laboratory
 
 SENTENCES = 14
@@ -91,6 +92,20 @@ def test_the_table(made: Path, request_of: Request) -> None:
     latex = (made / "table2.tex").read_text()
     assert r"De$\to$En dev $\le$30 (14)" in latex
     assert str(request_of.models[0]) not in markdown + latex + json.dumps(record)
+
+
+def test_the_workers_of_a_cluster_make_the_same_table(made: Path, request_of: Request, tmp_path: Path) -> None:
+    """Each does all that one learned order needs."""
+    lines: list[str] = []
+    request = replace(request_of, out=tmp_path)
+    reproduce([request], on_line=lines.append, cluster=Here())
+    first, second = (json.loads((folder / "table2.json").read_text()) for folder in (made, tmp_path))
+    assert first["parts"] == second["parts"]
+    for file in made.glob("decode/**/trajectories.jsonl.xz"):
+        assert file.read_bytes() == (tmp_path / file.relative_to(made)).read_bytes()
+    assert sorted(lines) == sorted(f"done: {job.title}" for job in list_jobs([request]))
+    with pytest.raises(InputError, match="part does not go together with a cluster"):
+        reproduce([request], part=(1, 2), cluster=Here())
 
 
 def test_trajectories_lie_beside_their_cell(made: Path) -> None:
