@@ -1,6 +1,9 @@
 """What is printed on a stream whose encoding has few characters."""
 
 import io
+import os
+import pty
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -68,3 +71,13 @@ def test_the_width_of_a_screen(printed: Callable[..., str], monkeypatch: pytest.
     printed("utf-8", lambda: widths.append(Screen().width))
     assert widths[:2] == [WIDE, 50]
     assert widths[2] != WIDE
+
+
+def test_what_is_printed_under_a_bar_reaches_its_file() -> None:
+    """Also if the bar is on a terminal and standard output is not: `anyorder translate lines.txt > out.txt`."""
+    script = "from anyorder import progress\nwith progress.bar('x', 1): print('printed')"
+    terminal, other = pty.openpty()
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=other, check=True)
+    os.close(other)
+    assert done.stdout == b"printed\n"
+    os.close(terminal)

@@ -13,6 +13,7 @@ from anyorder.decoder import NAMES, Decoder, LineBlock, check_references, line_b
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.stepper import NUM_CANDIDATES, Step
 from anyorder.decoding.trajectory import Trajectory
+from anyorder.device import DType
 from anyorder.errors import InputError
 from anyorder.models.hf.pretrained import PREFIX
 from anyorder.tasks import Task
@@ -21,7 +22,9 @@ BLOCK, GPU_BLOCK, SMALL_BLOCK = 256, 1024, 16
 """Lines that are decoded together: by a core, by a GPU, and at least."""
 
 
-def load_on(cluster: Cluster, model: str, device: str = "auto", task: str | Task | None = None) -> Decoder:
+def load_on(
+    cluster: Cluster, model: str, device: str = "auto", task: str | Task | None = None, dtype: DType = "auto"
+) -> Decoder:
     """See `anyorder.load`. The workers load the model by its name, a folder from the same path.
 
     device: of the workers; `auto` is CUDA if the cluster has GPUs.
@@ -30,7 +33,7 @@ def load_on(cluster: Cluster, model: str, device: str = "auto", task: str | Task
     loaded = load(model, device="cpu").model
     files = sorted(file for file in loaded.path.rglob("*") if file.is_file()) if loaded.path else []
     stamp = tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files)
-    source = _Source(_absolute(model), where, stamp)
+    source = _Source(_absolute(model), where, stamp, dtype)
     return ClusterDecoder(cluster, source, loaded, task)
 
 
@@ -48,12 +51,13 @@ class _Source:
     device: str
     stamp: tuple[tuple[str, int, int], ...]
     """Its files with their sizes and times: kept results are those of this model."""
+    dtype: DType = "auto"
 
     def decoder(self) -> Decoder:
-        return _load(self.model, self.device)
+        return _load(self.model, self.device, self.dtype)
 
 
-_load = cache(lambda model, device: load(model, device=device))
+_load = cache(lambda model, device, dtype: load(model, device=device, dtype=dtype))
 """Each worker loads a model once."""
 
 
@@ -77,6 +81,7 @@ class ClusterDecoder(Decoder):
         num_candidates: int = NUM_CANDIDATES,
         names: Mapping[str, str] = NAMES,
         strict: bool = False,
+        eager: bool = True,
     ) -> Iterator[Trajectory]:
         config = self._checked(config, on_step, references)
         work = _DecodeLines(self._source, self.task, config, dict(names), strict)
@@ -89,6 +94,7 @@ class ClusterDecoder(Decoder):
         on_progress: Callable[[int], None] = lambda lines: None,
         on_step: Callable[[Step], None] | None = None,
         num_candidates: int = NUM_CANDIDATES,
+        eager: bool = False,
     ) -> Iterator[Trajectory]:
         size = self._block
         if isinstance(examples, Sized):  # a small test set is for all workers, too

@@ -15,6 +15,7 @@ from torch import Tensor
 from anyorder import progress as bars
 from anyorder.data.line_problems import refuse
 from anyorder.decoding.config import AUTO, BoundDecoding, DecodingConfig
+from anyorder.decoding.engine import usual_batch_tokens
 from anyorder.decoding.revision import Revision
 from anyorder.decoding.sampling import RankBy
 from anyorder.decoding.schedules import Schedule
@@ -22,7 +23,7 @@ from anyorder.decoding.search import best_first, search
 from anyorder.decoding.state import Hypothesis
 from anyorder.decoding.stepper import NUM_CANDIDATES, Step, step_callback
 from anyorder.decoding.trajectory import Trajectory
-from anyorder.device import inference_dtype, resolve_device
+from anyorder.device import DType, resolve_device, resolve_dtype
 from anyorder.errors import InputError, check_number
 from anyorder.models.base import Canvas
 from anyorder.models.hf.pretrained import TransformersModel, is_transformers, load_transformers, wrap_transformers
@@ -35,7 +36,10 @@ from anyorder.tasks.puzzles import TASK_KEY
 from anyorder.tasks.tensors import GeneratedIds, TensorSettings
 
 CHUNK = 4096
-"""Lines that are decoded before the first of them is handed out: sorted by length they fill batches well."""
+"""At most so many lines are decoded before the first of them is handed out: sorted by length they fill batches well."""
+FIRST, BATCHES = 16, 8
+"""Where results are awaited one by one, so many lines come first, then twice as many, and so on, as long as they fill
+at most so many batches."""
 NAMES = {"source": "input", "reference": "reference"}
 
 
@@ -66,26 +70,29 @@ class Options(TypedDict, total=False):
 
 
 def load(
-    model: Any, tokenizer: Any = None, task: str | Task | None = None, device: str | torch.device = "auto"
-) -> "Decoder":
+    model: Any, tokenizer: Any = None, task: str | Task | None = None, device: str | torch.device = "auto",
+    dtype: DType | torch.dtype = "auto",
+) -> "Decoder":  # fmt: skip
     """A decoder for a translation model or a masked language model.
 
-    On CUDA it runs in bfloat16, on the CPU in float32.
-
     Args:
-        model: A bundled name such as `de-en`, a folder, or a hub id; the hub id of a masked language model needs the
-            prefix `hf:`, its folder may have it. Or a model in memory: one of ours, or one of Transformers.
+        model: A bundled name such as `de-en`, a folder, or a hub id, which may name a branch, tag or commit
+            (`name@revision`); the hub id of a masked language model needs the prefix `hf:`, its folder may have it. Or
+            a model in memory: one of ours, or one of Transformers.
         tokenizer: The tokenizer of a Transformers model in memory, which stays on its device and in its precision.
         task: What to do, such as `en-de`, `infill` or `sudoku-4x4`; by default what the model is made for.
         device: `auto`, `cpu` or `cuda`.
+        dtype: Its precision: `float32`, `bfloat16` or `float16`; `auto` is bfloat16 on CUDA and float32 on the CPU.
     """
+    if (tokenizer is not None or not isinstance(model, str | Path)) and dtype != "auto":
+        raise InputError("is for models that are loaded; one in memory keeps its own", "dtype")
     if tokenizer is not None:
         return Decoder(wrap_transformers(model, tokenizer), task)
     if not isinstance(model, str | Path):
         return Decoder(model, task)
     place = resolve_device(device)
     loader = load_transformers if is_transformers(model) else TranslationModel.from_pretrained
-    return Decoder(loader(model, place, inference_dtype(place)), task)
+    return Decoder(loader(model, place, resolve_dtype(dtype, place)), task)
 
 
 class Decoder:
@@ -249,11 +256,15 @@ class Decoder:
             raise InputError(f"{len(texts)} sentences but {len(references)} references")
         decoding = DecodingConfig(order=AUTO if order is None else order, **config)
         if not progress:
-            return list(
-                self.stream(texts, decoding, references, on_step=on_step, num_candidates=num_candidates, strict=strict)
+            found = self.stream(
+                texts, decoding, references, on_step=on_step, num_candidates=num_candidates, strict=strict, eager=False
             )
+            return list(found)
         with bars.bar("decoding", len(texts), f"{self.task.unit}s") as bar:
-            return list(self.stream(texts, decoding, references, bar.advance, on_step, num_candidates, strict=strict))
+            found = self.stream(
+                texts, decoding, references, bar.advance, on_step, num_candidates, strict=strict, eager=False
+            )
+            return list(found)
 
     def n_best(
         self, texts: str | Sequence[str], count: int, config: DecodingConfig | None = None
@@ -277,6 +288,7 @@ class Decoder:
         num_candidates: int = NUM_CANDIDATES,
         names: Mapping[str, str] = NAMES,
         strict: bool = False,
+        eager: bool = True,
     ) -> Iterator[Trajectory]:
         """Decode any number of lines in bounded memory.
 
@@ -287,11 +299,12 @@ class Decoder:
             on_progress: Called with the number of finished hypotheses.
             on_step, num_candidates, strict: See `Options`.
             names: What messages call the `source` and the `reference`, such as the names of files.
+            eager: Whether to hand out the first results soon, by decoding few lines at first.
         """
         config = config or DecodingConfig()
         check_references(config, references)
         examples = self.read(line_blocks(lines, references, names), names, strict)
-        return self.decode(examples, config, on_progress, on_step, num_candidates)
+        return self.decode(examples, config, on_progress, on_step, num_candidates, eager)
 
     def read(
         self, blocks: Iterable["LineBlock"], names: Mapping[str, str] = NAMES, strict: bool = False
@@ -310,9 +323,10 @@ class Decoder:
         on_progress: Callable[[int], None] = lambda lines: None,
         on_step: Callable[[Step], None] | None = None,
         num_candidates: int = NUM_CANDIDATES,
+        eager: bool = False,
     ) -> Iterator[Trajectory]:
-        """Decode examples that the task has read already."""
-        for [best] in self._decode(examples, config, 1, on_progress, on_step, num_candidates):
+        """Decode examples that the task has read already. eager: see `stream`."""
+        for [best] in self._decode(examples, config, 1, on_progress, on_step, num_candidates, eager):
             yield best
 
     def canvas(self, text: str, length: int | None = None, seed: int = 1) -> Canvas:
@@ -331,12 +345,14 @@ class Decoder:
         on_progress: Callable[[int], None] = lambda lines: None,
         on_step: Callable[[Step], None] | None = None,
         num_candidates: int = NUM_CANDIDATES,
+        eager: bool = False,
     ) -> Iterator[list[Trajectory]]:
         """Of every example its best trajectories, best first."""
         task, decoding = self.task, self.bind(config or DecodingConfig())
         model = task.model_for(self.model)
         remaining, first = iter(examples), 0
-        while chunk := list(islice(remaining, CHUNK)):
+        size = min(FIRST, CHUNK) if eager else CHUNK
+        while chunk := list(islice(remaining, size)):
             by_example = task.canvases(self.model, chunk, decoding)
             canvases = [canvas for parts in by_example for part in parts for canvas in part]
             numbers = [i for i, parts in enumerate(by_example, start=first) for part in parts for _ in part]
@@ -347,6 +363,10 @@ class Decoder:
             for example, parts in zip(chunk, ranked, strict=True):
                 yield [task.trajectory(self.model, example, own, decoding) for own in _across_parts(parts)]
             first += len(chunk)
+            if eager:
+                each = sum(len(canvas.tokens) + 2 for canvas in canvases) // len(chunk)
+                room = BATCHES * (decoding.batch_tokens or usual_batch_tokens(model))
+                size = min(2 * size, CHUNK, max(1, room // max(1, each)))
 
     def _rank(self, hypotheses: list[Hypothesis], decoding: BoundDecoding, n_best: int) -> list[Hypothesis | None]:
         """The best hypotheses of a part, of any length, best first; [None] if there was nothing to fill."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from anyorder.errors import InputError, LostProcessError
 
 Device = Literal["auto", "cpu", "cuda"]
+DType = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 def resolve_device(device: str | torch.device = "auto") -> torch.device:
@@ -48,6 +49,15 @@ def describe_device(device: torch.device) -> str:
 def inference_dtype(device: torch.device) -> torch.dtype:
     """bfloat16 on CUDA, float32 on the CPU."""
     return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+def resolve_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
+    """The precision of that name; auto is `inference_dtype`."""
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype not in get_args(DType):
+        raise InputError(f"'{dtype}': expected {', '.join(get_args(DType))}", "dtype")
+    return inference_dtype(device) if dtype == "auto" else getattr(torch, dtype)
 
 
 def to_device(array: np.ndarray, device: torch.device | str) -> Tensor:

@@ -89,7 +89,10 @@ def bar(description: str, total: float | None = None, unit: str = "") -> Iterato
         progress.TextColumn("{task.fields[note]}"),
     ]
     visible = console.is_terminal and is_main_process()
-    with progress.Progress(*columns, console=console, disable=not visible, transient=True) as display:
+    shares_terminal = sys.stdout is not None and sys.stdout.isatty()  # if not, a file must get what is printed
+    with progress.Progress(
+        *columns, console=console, disable=not visible, transient=True, redirect_stdout=shares_terminal
+    ) as display:
         yield Bar(display, description, total)
 
 

@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+import anyorder
+from anyorder import InputError
 from anyorder.cli import main
+from anyorder.decoding.search import search
 from anyorder.decoding.trajectory import read_trajectories
+from anyorder.models.native.storage import find
 from tests.models.checkpoints import save
 
 
@@ -156,3 +160,58 @@ def test_the_trace_of_a_puzzle_is_a_grid(capsys: pytest.CaptureFixture[str]) -> 
     assert steps.split("  ")[::5] == ["step 1", "step 2", "step 3"]
     assert " .  . | 2 [1]    . [3]| 2  1    [4] 3 | 2  1" in printed
     assert "step of each cell" in printed
+
+
+def test_results_are_written_as_they_come(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was finished before an error has been printed."""
+    monkeypatch.setattr("anyorder.decoder.FIRST", 1)
+    file = tmp_path / "texts.txt"
+    file.write_text("w1 [MASK]\nno mask\n")
+    code, printed, errors = run(capsys, "infill", "--model", models / "BertForMaskedLM", "--device", "cpu", file)
+    assert (code, len(printed.splitlines())) == (0, 2)
+
+    def fail_later(*arguments: object) -> list:
+        if seen:
+            raise InputError("no more")
+        seen.append(1)
+        return search(*arguments)  # type: ignore[arg-type]
+
+    seen: list[int] = []
+    monkeypatch.setattr("anyorder.decoder.search", fail_later)
+    code, printed, errors = run(capsys, "infill", "--model", models / "BertForMaskedLM", "--device", "cpu", file)
+    assert (code, errors) == (2, "anyorder infill: no more\n")
+    assert len(printed.splitlines()) == 1
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_precision(dtype: str, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.jsonl"
+    options = ["--model", models / "BertForMaskedLM", "--device", "cpu", "--json", out]
+    assert run(capsys, "infill", *options, "--dtype", dtype, "w1 [MASK] w3")[0] == 0
+    assert f"|dtype:{dtype}|seed:" in out.read_text()
+    assert run(capsys, "infill", *options, "--dtype", "float32", "w1 [MASK] w3")[0] == 0
+    assert "dtype" not in out.read_text()
+    code, _, errors = run(capsys, "infill", *options, "--dtype", "int8", "w1 [MASK]")
+    assert (code, "--dtype" in errors, errors.count("\n")) == (2, True, 1)
+    with pytest.raises(InputError, match="dtype 'int8': expected auto, float32, bfloat16, float16"):
+        anyorder.load(models / "BertForMaskedLM", dtype="int8")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="dtype is for models that are loaded"):
+        anyorder.load(anyorder.load(models / "BertForMaskedLM").model, dtype="float16")
+
+
+def test_a_revision_of_the_hub(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def fetch(name: str, revision: str | None, allow_patterns: list[str]) -> str:
+        assert "*.jinja" in allow_patterns
+        asked.append((name, revision))
+        return str(models / "BertForMaskedLM")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    for name in ("hf:someone/bert@v1.0", "hf:someone/bert@refs/pr/3", "hf:bert", "someone/bert"):
+        find(name.removeprefix("hf:"), only_here=False)
+    assert asked == [("someone/bert", "v1.0"), ("someone/bert", "refs/pr/3"), ("bert", None), ("someone/bert", None)]
+    with pytest.raises(InputError, match="someone/bert@: expected a branch, tag or commit after the @"):
+        anyorder.load("hf:someone/bert@")

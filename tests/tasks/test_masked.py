@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import anyorder
 from anyorder import Decoder, InputError, Step, Trajectory
 from anyorder.decoding.config import DecodingConfig
+from anyorder.decoding.search import search
 from anyorder.orders.learned import save_order
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
 from tests.models.checkpoints import VOCABULARY, save
@@ -182,6 +183,28 @@ def test_streams_any_number_of_lines(bert: Decoder, monkeypatch: pytest.MonkeyPa
     next(stream)
     assert read == 2
     assert [trajectory.source for trajectory in stream] == [f"w{i} [MASK]" for i in range(1, 6)]
+
+
+def test_the_first_results_come_first(bert: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few lines are decoded before the first result, then twice as many, within so many batches."""
+    sizes: list[int] = []
+
+    def counting(model: object, canvases: list, *rest: object) -> object:
+        sizes.append(len(canvases))
+        return search(model, canvases, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("anyorder.decoder.search", counting)
+    texts = [f"w{i % 20} w1 [MASK]" for i in range(100)]
+    config = DecodingConfig("left-to-right", batch_tokens=25)
+    stream = bert.stream(iter(texts), config)
+    first = next(stream)
+    assert sizes == [16]
+    streamed = [first, *stream]
+    assert sizes == [16, 32, 40, 12]  # 40 canvases of 5 tokens, with delimiters, fill 8 batches of 25
+    sizes.clear()
+    at_once = list(bert.stream(texts, config, eager=False))
+    assert sizes == [100]
+    assert [one.to_json() for one in streamed] == [one.to_json() for one in at_once]
 
 
 def test_steps_can_be_watched(bert: Decoder) -> None:

@@ -200,7 +200,7 @@ def filled_with(decoder: Decoder, monkeypatch: pytest.MonkeyPatch, ids: Sequence
     """What is recorded if the model fills in these ids after `ab`."""
     expected = iter(ids)
 
-    def choose(state: Any, logits: Any, positions: Any, sampler: Any) -> Any:
+    def choose(state: Any, logits: Any, positions: Any, *sampler: Any) -> Any:
         return positions.new_tensor([next(expected) for _ in positions]), logits.amax(-1)
 
     monkeypatch.setattr("anyorder.decoding.state.DecodeState.choose", choose)

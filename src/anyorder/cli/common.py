@@ -15,7 +15,7 @@ from anyorder.cluster_decoder import load_on
 from anyorder.decoder import Decoder, load
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.sampling import RankBy
-from anyorder.device import Device, join_processes, process_count, resolve_device
+from anyorder.device import Device, DType, join_processes, process_count, resolve_device
 from anyorder.errors import InputError
 from anyorder.files import atomic_file
 from anyorder.progress import is_main_process
@@ -54,6 +54,8 @@ class SearchOptions(SharedOptions):
     """Random seed for orders, revisions and sampled tokens."""
     device: Device = "auto"
     """Device to run on."""
+    dtype: DType = "auto"
+    """Precision of the model; auto is bfloat16 on CUDA and float32 on the CPU."""
     batch_tokens: int | None = None
     """Tokens to decode per batch. On CUDA, rounding may change a few results."""
     cluster: str | None = None
@@ -62,18 +64,20 @@ class SearchOptions(SharedOptions):
 
     def config(self, **more: Any) -> DecodingConfig:
         """The config of these options and more fields."""
-        own = {name: value for name, value in vars(self).items() if name not in ("device", "cluster")}
+        own = {name: value for name, value in vars(self).items() if name not in ("device", "dtype", "cluster")}
         return DecodingConfig(**own, **more)
 
 
-def open_decoder(model: str, device: str, task: str | Task | None = None, cluster: Cluster | None = None) -> Decoder:
+def open_decoder(
+    model: str, device: str, task: str | Task | None = None, cluster: Cluster | None = None, dtype: DType = "auto"
+) -> Decoder:
     """The model on this process's device, or on the workers of a cluster; joins the other processes if a launcher
     started several."""
     if cluster is not None:
-        return load_on(cluster, model, device, task)
+        return load_on(cluster, model, device, task, dtype)
     place = resolve_device(device)
     join_processes(place)
-    return load(model, task=task, device=place)
+    return load(model, task=task, device=place, dtype=dtype)
 
 
 def connected(address: str | None, out: Path | None = None) -> AbstractContextManager[Cluster | None]:

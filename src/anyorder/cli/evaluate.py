@@ -216,7 +216,7 @@ def _score_orders(
         task = Infill()
     elif system.task is not None:
         task = make_task(system.task) if system.task in TASKS else make_puzzle(system.task)
-    decoder = open_decoder(model, decoding.device, task, cluster)
+    decoder = open_decoder(model, decoding.device, task, cluster, decoding.dtype)
     if text is None and decoder.task.name == Infill.name:
         raise InputError(f"{model} fills masks: give --text with plain text, or --task with the puzzles that it solves")
     files = [text] if text else [source, *references] if source else _sample(decoder, model)

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +13,6 @@ from anyorder.cli.common import SearchOptions, check_apart, connected, open_deco
 from anyorder.cli.parser import SharedOptions
 from anyorder.data.corpus import OnInvalid, decode_lines, open_bytes, read_lines, read_text
 from anyorder.data.line_problems import LineNote, LineReport
-from anyorder.decoder import CHUNK
 from anyorder.decoding.config import AUTO, DEFAULT_LENGTH
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError
@@ -246,7 +244,7 @@ def _run_lines(
         connected(decoding.cluster, output.json) as cluster,
         output_file(output.json, keep_on=(BrokenPipeError, UnicodeEncodeError)) as file,
     ):
-        decoder = open_decoder(model, decoding.device, task, cluster)
+        decoder = open_decoder(model, decoding.device, task, cluster, decoding.dtype)
         with progress.bar(f"{stem}ing", unit=f"{decoder.task.unit}s") as bar:
             stream = decoder.stream(
                 given.lines,
@@ -256,19 +254,18 @@ def _run_lines(
                 names={"source": given.name, "reference": str(reference)},
                 strict=output.strict or (given.is_single and not isinstance(decoder.task, Translation)),
             )
-            while trajectories := list(islice(stream, CHUNK)):
+            for trajectory in stream:
                 if not progress.is_main_process():
                     continue
+                count += 1
                 if file:
-                    file.writelines(f"{trajectory.to_json()}\n" for trajectory in trajectories)
-                for trajectory in trajectories:
-                    count += 1
-                    _print(trajectory, output.trace)
-                    if trajectory.note:
-                        report.add(LineNote(count, trajectory.note))
-                if isinstance(decoder.task, PuzzleTask):
-                    puzzles = [one.source for one in trajectories if one.task == decoder.task.name]
-                    unsolvable += sum(map(bool, decoder.task.problems(decoder.task.read_lines(puzzles)[0])))
+                    file.write(f"{trajectory.to_json()}\n")
+                _print(trajectory, output.trace)
+                if trajectory.note:
+                    report.add(LineNote(count, trajectory.note))
+                if isinstance(decoder.task, PuzzleTask) and trajectory.task == decoder.task.name:
+                    [puzzle], _ = decoder.task.read_lines([trajectory.source])
+                    unsolvable += any(decoder.task.problems(puzzle[None]))
     print_note(verb, report.summary(f"{stem}ed") if count else f"{given.name} is empty: nothing to {word}")
     if unsolvable:
         print_note(verb, f"{'1 puzzle is' if unsolvable == 1 else f'{unsolvable:,} puzzles are'} unsolvable")
@@ -279,4 +276,4 @@ def _print(trajectory: Trajectory, trace: bool) -> None:
         steps = trace_lines(trajectory)
         print(f"source  {trajectory.source}", *steps, f"result  {trajectory.text}\n", sep="\n", flush=True)
     else:
-        print(trajectory.text)
+        print(trajectory.text, flush=True)

@@ -14,6 +14,7 @@ from anyorder.decoding.revision import NoRevision, Revision, make_revision
 from anyorder.decoding.sampling import RankBy, TokenSampler, make_sampler
 from anyorder.decoding.schedules import AdaptiveSchedule, Blocks, Constant, Schedule, TextBlocks, make_schedule
 from anyorder.decoding.signature import Signature
+from anyorder.device import inference_dtype
 from anyorder.errors import MAX_SEED, InputError, check_number
 from anyorder.models.base import Model, SavedModel
 from anyorder.models.guidance import guided
@@ -107,10 +108,19 @@ class DecodingConfig:
             self.length_penalty,
             self._sampler(),
             make_cache(self.cache, schedule, revision, beam),
+            settings=_unusual_dtype(model),
             guidance=self.guidance,
         )
         decoding.prepare(model)  # raises an InputError for models that it does not fit
         return decoding
+
+
+def _unusual_dtype(model: SavedModel) -> dict[str, str]:
+    """The model's precision for the signature, if it is not the usual one of its device."""
+    dtype = getattr(model, "dtype", None)
+    if dtype is None or dtype == inference_dtype(model.device):
+        return {}
+    return {"dtype": str(dtype).removeprefix("torch.")}
 
 
 @dataclass(frozen=True)
@@ -239,7 +249,7 @@ class BoundDecoding:
     cache: BlockCache | None = None
     """None: every pass is exact."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What else the task determines, for the signature."""
+    """What else matters, for the signature."""
     guidance: float = 0.0
     """0: the prompt is always seen."""
 

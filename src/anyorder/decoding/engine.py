@@ -111,8 +111,7 @@ def canvas_batches(
     model: Model, canvases: Sequence[Canvas], schedule: Schedule, batch_tokens: int | None, copies: int = 1
 ) -> Iterator[list[int]]:
     """Canvas indices batched by number of steps, most first, within `batch_tokens` over all copies."""
-    if batch_tokens is None:  # enough to keep the device busy while all their logits fit in about 4 GB
-        batch_tokens = min(24_576 if model.device.type == "cuda" else 2_048, (1 << 30) // model.vocab_size)
+    batch_tokens = batch_tokens or usual_batch_tokens(model)
     masked = [int(np.count_nonzero(canvas.masked(model.mask_token))) for canvas in canvases]
     steps = {count: schedule.steps(count) if isinstance(schedule, FixedSchedule) else count for count in set(masked)}
     batch: list[int] = []
@@ -126,6 +125,11 @@ def canvas_batches(
         tokens += size
     if batch:
         yield batch
+
+
+def usual_batch_tokens(model: Model) -> int:
+    """Enough to keep the device busy while all their logits fit in about 4 GB."""
+    return min(24_576 if model.device.type == "cuda" else 2_048, (1 << 30) // model.vocab_size)
 
 
 def _of_canvases(is_ended: Callable[[Canvas, np.ndarray], bool], canvases: Sequence[Canvas]) -> EndCheck:

@@ -191,6 +191,7 @@ class Generate(Infill):
         if self.end != "free":
             settings["end"] = self.end
         bound = super().bind(config, model)
+        settings |= bound.settings
         if not self.early_stop and isinstance(bound.schedule, Blocks):
             settings["early_stop"] = "no"
         if self.end == "last":

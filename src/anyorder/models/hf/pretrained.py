@@ -111,6 +111,10 @@ class TransformersModel:
         return self.network.device
 
     @property
+    def dtype(self) -> torch.dtype:
+        return self.network.dtype
+
+    @property
     def runs_alone(self) -> bool:
         """Whether texts run one by one: on the CPU, sums in attention that is not PyTorch's own depend on the batch."""
         has_own_attention = self.network.config._attn_implementation != "sdpa"

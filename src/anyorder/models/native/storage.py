@@ -94,6 +94,8 @@ def save(model: TranslationModel, folder: Path, storage: str = "float32") -> Non
 def find(name: str | Path, vocabularies: Sequence[str] = ("merges.txt",), only_here: bool = True) -> Path:
     """The folder of a model: as given, bundled with this package, or fetched from the hub into its cache.
 
+    A hub id may name a branch, tag or commit: `name@revision`.
+
     vocabularies: files to fetch besides JSON and weights. only_here: whether a name without a slash can only be that of
     a bundled model.
     """
@@ -104,16 +106,19 @@ def find(name: str | Path, vocabularies: Sequence[str] = ("merges.txt",), only_h
         raise InputError(f"{path}: is the folder of a run; its model is {path / 'model'}")
     if path.is_dir():
         raise InputError(f"{path}: no model in this folder (it has no {CONFIG})")
-    name = str(name)
+    name, at, revision = str(name).partition("@")
+    if at and not revision:
+        raise InputError(f"{name}@: expected a branch, tag or commit after the @")
     if not name or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise InputError(f"{name}: no such folder")
     if only_here and "/" not in name:
         raise unknown("model", name, bundled_models())
     from huggingface_hub import snapshot_download
 
-    patterns = ["*.json", "*.safetensors", *vocabularies]  # `*` matches in subfolders: includes learned orders
-    with as_input_error(f"{name}: there is no such folder, and it could not be fetched from the hub"):
-        return Path(snapshot_download(name, allow_patterns=patterns))
+    # `*` matches in subfolders: includes learned orders. Chat templates are .jinja files.
+    patterns = ["*.json", "*.safetensors", "*.jinja", *vocabularies]
+    with as_input_error(f"{name}{at}{revision}: there is no such folder, and it could not be fetched from the hub"):
+        return Path(snapshot_download(name, revision=revision or None, allow_patterns=patterns))
 
 
 def local_folder(name: str | Path) -> Path:

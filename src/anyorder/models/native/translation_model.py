@@ -103,6 +103,10 @@ class TranslationModel(nn.Module):
         return self.output_bias.device
 
     @property
+    def dtype(self) -> torch.dtype:
+        return self.output_bias.dtype
+
+    @property
     def name(self) -> str:
         """Its name in records: that of the folder it was loaded from."""
         return self.path.name if self.path else ""
