@@ -37,7 +37,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
                    "position_biased_input": False, "relative_attention": True},
     "distilbert": {"dim": 48, "n_heads": 4, "n_layers": 3, "hidden_dim": 32, "sinusoidal_pos_embds": True},
     "ernie": {"use_task_id": True, "task_type_vocab_size": 4},
-    "esm": {"emb_layer_norm_before": True, "rope_theta": 50.0, "token_dropout": False, "mask_token_id": 2,
+    "esm": {"emb_layer_norm_before": True, "rope_theta": 50.0, "token_dropout": False,
             "position_embedding_type": "absolute"},
     "flaubert": {"emb_dim": 48, "n_heads": 4, "n_layers": 3, "gelu_activation": False,
                  "sinusoidal_embeddings": True, "n_langs": 2, "use_lang_emb": False, "lang_id": 1},

@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy, deepcopy
-from functools import cached_property
+from functools import cached_property, partial
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -250,7 +251,7 @@ def _after_last_layer(network: Any) -> Any:
     """The network as a function from its last hidden states, given as `inputs_embeds`, to logits."""
     head = copy(network)
     head._modules = {**network._modules, network.base_model_prefix: _PassedOn(network.base_model)}
-    return head
+    return partial(unwrap(type(network).forward), head)  # decorators take more time than some output layers
 
 
 class _PassedOn:
