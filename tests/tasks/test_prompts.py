@@ -79,7 +79,7 @@ def read_by_the_network(decoder: Decoder, prompt: Any, **options: Any) -> list[i
     return decoder.model.pack([canvas]).packed.tokens.tolist()
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=3))
 def test_any_text_is_kept(decoder: Decoder, prompts: list[str]) -> None:
     prompts = [prompt.replace("\ufffd", "") for prompt in prompts]
@@ -260,7 +260,7 @@ def test_a_line_that_is_no_prompt(line: str, error: str) -> None:
     assert prompt.problems[0].note == f"unreadable prompt ({error})"
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(st.characters(codec=None), max_size=5),
                     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
                         st.sampled_from(["prompt", "messages", "canvas", "suffix", "role", "content", "x"]), inner)))  # fmt: skip
