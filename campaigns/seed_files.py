@@ -4,10 +4,12 @@ A campaign makes them once, by the commands themselves, and damages copies.
 
     text/      sentences     store/      run/ order-run/ pretrain-run/    runs that can be resumed
     model/     xlm/          order/      *.jsonl*  trajectories          *.yaml  recipes        plugin.py
-    masked/    a model of Transformers, for puzzles.txt
+    masked/    a model of Transformers, for puzzles.txt     chat/  the same with a chat template, for prompts.jsonl
+    old/       the same, pickled
 """
 
 import gzip
+import json
 import lzma
 import os
 import shutil
@@ -44,6 +46,7 @@ EVALUATE = [
     "--device", "cpu", "--json", "out.json",
 ]  # fmt: skip
 ANALYZE = ["analyze", "--tagger", "none", "--samples", "20", "--null-samples", "2", "--json", "out.json"]
+GENERATE = ["generate", "--length", "2", "--device", "cpu", "--json", "out.jsonl"]
 INFILL = ["infill", "--device", "cpu", "--json", "out.jsonl"]
 TRAIN_TASK = [
     "train-task", "--task", "sudoku-4x4", *RUN, "--encoder.hidden-size", "16", "--encoder.num-heads", "2",
@@ -105,6 +108,17 @@ COMMANDS: dict[str, list[list[str]]] = {
         [*INFILL, "--model", "sudoku-4x4", "puzzles.txt"],
         ["evaluate", "--model", "sudoku-4x4", "--source", "puzzles.txt", "--orders", "margin", "--json", "out.json"],
     ],
+    "prompts.jsonl": [
+        [*GENERATE, "--model", "masked", "prompts.jsonl"],
+        [*GENERATE, "--model", "chat", "prompts.jsonl", "--stop", "3", "--end", "last"],
+    ],
+    "chat": [
+        [*GENERATE, "--model", "chat", "prompts.jsonl"],
+        [*GENERATE, "--model", "chat", "--chat", "--system", "1", "--prompt", "12"],
+        ["evaluate", "--model", "chat", "--text", "solutions.txt", "--limit", "3", "--orders", "margin"],
+        ["learn-order", "--model", "chat", "--text", "solutions.txt", *RUN, "--out", "out", "--run.steps", "1"],
+    ],
+    "old": [["convert", "old", "out"], ["convert", "old/pytorch_model.bin", "out"]],
     "xlm": [[*TRANSLATE, "--model", "xlm", "Der Hund sieht die Katze."]],
     "order": [
         [*TRANSLATE, "--model", "model", "--order", "learned:order", "Der Hund sieht die Katze."],
@@ -248,6 +262,31 @@ def _write_puzzles() -> None:
     Path("puzzles.txt").write_text("".join(lines[:4]))
     solutions = (bundled / "sample.solutions.txt").read_text().splitlines(keepends=True)
     Path("solutions.txt").write_text("".join(solutions[:24]))
+    _write_chat(Path("chat"))
+    _write_old(Path("old"))
+    lines = [{"prompt": "12\n3"}, {"prompt": "1", "suffix": "2"}, {"canvas": [1, None, 2]}, {"prompt": [1, 2]}]
+    lines.append({"messages": [{"role": "system", "content": "1"}, {"role": "user", "content": "2\n3"}]})
+    Path("prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def _write_chat(folder: Path) -> None:
+    """The model of puzzles with a template for conversations."""
+    shutil.copytree("masked", folder)
+    (folder / "checksums.json").unlink(missing_ok=True)
+    template = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}4{% endif %}"
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))
+
+
+def _write_old(folder: Path) -> None:
+    """The same model as checkpoints used to be: pickled."""
+    import torch
+    from safetensors.torch import load_file
+
+    folder.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(f"masked/{name}", folder / name)
+    torch.save(load_file("masked/model.safetensors"), folder / "pytorch_model.bin")
 
 
 def _write_trajectories() -> None:

@@ -62,7 +62,7 @@ def test_progress_may_precede_the_error_of_a_training_run() -> None:
 
 def test_shares_of_ten_thousand_cases() -> None:
     kinds = Counter(fuzz.kind_of(1, number) for number in range(10_000))
-    assert kinds["store"] >= 1500
+    assert kinds["store"] >= 1400
     assert kinds["run"] + kinds["order-run"] + kinds["pretrain-run"] >= 500
     assert kinds.keys() == fuzz.SHARES.keys()
 

@@ -1,6 +1,7 @@
 """End tokens: never, last, and decoding that stops after the block with which a completion ends."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 import anyorder
 from anyorder import Decoder, InputError, Trajectory
-from tests.models.checkpoints import VOCABULARY, logits_of, network, tokenizer
+from tests.models.checkpoints import VOCABULARY, logits_of, network, save, tokenizer
 
 PROMPTS = ["w1 w2", "w3", "w4 w5 w6 w7", "w11"]
 ENDS = [VOCABULARY.index(token) for token in ("[SEP]", "w4")]
@@ -146,3 +147,12 @@ def test_wrong_options(full: Decoder) -> None:
         full.generate("w1", end="always")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="beam joint:2: chooses positions itself, so end tokens cannot be last"):
         full.generate("w1", 4, beam="joint:2", end="last")
+
+
+def test_a_model_without_end_tokens(tmp_path: Path) -> None:
+    """An encoder has none, so there is nothing to fill last."""
+    save("BertForMaskedLM", tmp_path)
+    encoder = anyorder.load(tmp_path)
+    assert encoder.model.end_tokens == frozenset()
+    plain, last = (encoder.generate("w1 w2", 3, "margin", end=end) for end in ("free", "last"))
+    assert [(one.tokens, one.steps) for one in last] == [(one.tokens, one.steps) for one in plain]

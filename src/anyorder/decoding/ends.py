@@ -39,7 +39,8 @@ class EndsLast(Order):
 
     def scores(self, state: State) -> Tensor:
         assert state.logits is not None
-        without = state.logits.index_fill(1, torch.tensor(sorted(self._ends), device=state.logits.device), NEVER)
+        ends = torch.tensor(sorted(self._ends), dtype=torch.int64, device=state.logits.device)  # a model may have none
+        without = state.logits.index_fill(1, ends, NEVER)
         scores = self._order.scores_as_declared(replace(state, logits=without))
         scores = scores if scores.is_floating_point() else scores.double()
         return scores.masked_fill(best_is_end(state, self._ends), torch.finfo(scores.dtype).min)
