@@ -268,6 +268,21 @@ def test_a_whole_run(sudoku: TransformersModel, tmp_path: Path, capsys: pytest.C
     assert row["forwards"] < 11
 
 
+def test_the_bundled_order(tmp_path: Path) -> None:
+    """The front of the bundled model's README, on a quarter of the sample."""
+    out = tmp_path / "out.json"
+    schedules = "one,threshold:0.9,learned:0.5,learned:0.7,learned:1"
+    arguments = ["--model", "sudoku-4x4", "--orders", "learned", "--limit", "50", "--json", str(out), "--device", "cpu"]
+    assert main(["evaluate", *arguments, "--schedule", schedules]) == 0
+    found = {row["schedule"]: (row["accuracy"], row["forwards"]) for row in json.loads(out.read_text())["rows"]}
+    assert found["one"][0] >= 94
+    assert found["learned:0.5"][0] >= 94
+    assert found["learned:0.5"][1] < found["one"][1] / 2
+    assert found["learned:0.7"][0] >= 86
+    assert found["learned:0.7"][1] < found["threshold:0.9"][1]
+    assert found["learned:1"][1] < found["learned:0.7"][1] - 1
+
+
 def test_what_it_refuses(sudoku: TransformersModel, tmp_path: Path) -> None:
     for schedule, order, message in (
         ("learned:0.5", "margin", "the order 'margin' does not decide how many positions to fill"),
