@@ -11,7 +11,7 @@ pass over a text and its copy without the prompt counts as two.
 
 Some things are given to them: a network that never predicts a mask or another special token, which ours excludes by
 itself; our noise, where tokens are sampled; for SDAR, which always samples, the most likely token in place of a random
-one, and a network that predicts given tokens as they are, for SDAR overwrites some (docs/your-model.md).
+one, and a network that predicts given tokens as they are, for SDAR overwrites some (docs/families.md).
 """
 
 import argparse
