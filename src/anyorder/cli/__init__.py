@@ -35,7 +35,7 @@ VERBS = {
     "explore": "Explore orders in the browser: watch sentences being filled in, or fill them in by hand.",
     "export-order": "Write a learned order as one file of plain PyTorch, for engines that decode without anyorder.",
     "reproduce": "Reproduce a table of the paper: learn, decode and score whatever is missing.",
-    "convert": "Convert a masked language model's checkpoint (pytorch_model.bin, vocab.txt, fairseq) to load it.",
+    "convert": "Make an older masked language model loadable: pytorch_model.bin, vocab.txt, fairseq.",
     "orders": "List the orders, schedules and revisions by name.",
 }
 _WITHOUT_PLUGINS = ("prepare", "pretrain", "train", "distill", "convert", "reproduce", "export-order")

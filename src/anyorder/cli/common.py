@@ -41,15 +41,15 @@ class SearchOptions(SharedOptions):
     top_k: int = 0
     """Sample from the K most likely tokens; 0 for all."""
     rank_by: RankBy = "best"
-    """With a temperature, positions rank by the probability of their best token, or of the sampled one, as in the code
-    of LLaDA and Fast-dLLM."""
+    """With a temperature, whether a position ranks by the probability of its best token, or of the sampled one, as in
+    the code of LLaDA and Fast-dLLM."""
     guidance: float = 0.0
-    """Classifier-free guidance of masked language models, as in LLaDA's code: logits are u + (S + 1)(c - u), where u
-    does not see the prompt. A step takes two forward passes."""
+    """Classifier-free guidance of masked language models, as in LLaDA's code: logits are u + (S + 1)(c - u), where c
+    sees the given tokens and u does not. 0 for none. A step takes two forward passes."""
     cache: str = "none"
-    """For language models with full attention and a schedule in blocks, what later passes of a block reuse: prefix
-    (keys and values before the block) or dual (also after it), as in Fast-dLLM. Faster and approximate. prefix:K and
-    dual:K run everything again after K passes."""
+    """For language models with full attention and a schedule in blocks, what later passes of a block reuse: none,
+    prefix (keys and values before the block) or dual (also those after it), as in Fast-dLLM. Faster, but approximate.
+    prefix:K and dual:K compute everything anew every K passes."""
     seed: int = 1
     """Random seed for orders, revisions and sampled tokens."""
     device: Device = "auto"

@@ -20,18 +20,18 @@ def convert(
 ) -> None:
     """Convert the checkpoint of a masked language model, so that --model hf:OUT loads it.
 
-    It takes pytorch_model.bin (in one file or several), safetensors, and RoBERTas of fairseq (model.pt and dict.txt);
-    vocab.txt becomes a tokenizer. Pickles are opened without running their code, and refused if they need more. OUT is
-    written once the model has been loaded from it and has filled a mask.
+    It takes pytorch_model.bin (one file or several), safetensors, and fairseq's RoBERTas (model.pt and dict.txt);
+    vocab.txt becomes a tokenizer. Pickles are opened without running their code, and refused if they need more. OUT
+    appears only if the model loads from the new files and fills a mask.
 
     Args:
         source: A folder, or the file in it that has the weights.
         out: The folder to write; it must not exist.
-        family: The model_type, such as bert or roberta, if neither config.json nor the weights say it.
-        vocabulary: vocab.txt, dict.txt or tokenizer.json, if it is in another folder than the weights.
-        lowercase: Read text in lower case, with a tokenizer made from a vocabulary. By default it does if
+        family: The model_type, such as bert or roberta, if neither config.json nor the weights tell.
+        vocabulary: vocab.txt, dict.txt or tokenizer.json, if it is not beside the weights.
+        lowercase: Lower-case text, in a tokenizer that is made from a vocabulary. By default it does if
             tokenizer_config.json says so, or if the vocabulary has no capital letters.
-        split: How a word is split into tokens, for text without spaces: characters, smiles, none, or a regular
+        split: How to split a word into tokens, for text without spaces: characters, smiles, none, or a regular
             expression that matches one token. By default characters or smiles if that is what the vocabulary holds.
     """
     made = convert_checkpoint(source, out, family, vocabulary, lowercase or None, split)

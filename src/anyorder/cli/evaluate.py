@@ -39,10 +39,10 @@ from anyorder.tasks import TASKS, Infill, PuzzleTask, Task, Translation, make_pu
 
 @dataclass(frozen=True)
 class SystemOptions(SharedOptions):
-    """What to decode, and how; of no use for files."""
+    """What to decode, and how; not with --trajectories."""
 
     model: str | None = None
-    """A bundled model (de-en), a folder, or a hub id."""
+    """A bundled model (de-en), a folder, or a hub id; hf:NAME is a Transformers masked language model."""
     direction: str | None = None
     """Source and target language, such as de-en."""
     text: Path | None = None
@@ -60,7 +60,7 @@ class SystemOptions(SharedOptions):
     schedule: str | None = None
     """How many positions to fill per step: one, a number, steps:T, cosine:T, threshold:P, blocks:B+threshold:P, and
     others that 'anyorder orders' lists. Separate several with commas; each is tried with every order. By default the
-    schedule published with the revision, or one without a revision."""
+    schedule published with the revision; without a revision one, or blocks:B for a model with blocks of B positions."""
     revision: str | None = None
     """Which filled positions to mask again after a step: none (the default), mask-predict:T, refine:T, gibbs:N, p2:T,
     remdm:T. Separate several with commas; each is tried with every order and schedule."""

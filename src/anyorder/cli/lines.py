@@ -133,10 +133,9 @@ def generate(
 ) -> None:
     """Continue a prompt, those of a file, or standard input.
 
-    --length masks are appended to each prompt and filled. Prompts are read as they are, line breaks included; a mask in
-    a prompt is part of it and stays. The completion ends at the first end token or stop string. A prompt that
-    is too long for the model is returned unchanged and never stops the others; if it is the only prompt, it is an
-    error.
+    Prompts are read as they are, line breaks included; a mask in a prompt is part of it and stays. --length masks
+    follow. The completion ends at the first end token or stop string. A prompt that is too long for the model is
+    returned unchanged and never stops the others; if it is the only prompt, it is an error.
 
     Args:
         input: A file (plain, .gz, .xz), a prompt, or nothing for standard input.
@@ -144,13 +143,13 @@ def generate(
         prompt: The prompt; use this or the input argument.
         input_format: lines (a prompt per line), jsonl (an object per line, with prompt, prompt and suffix, messages, or
             canvas), or whole (all of it is one prompt). auto is jsonl for a file named .jsonl or .json, else lines.
-        chat: Each plain prompt is what a user says, and goes through the tokenizer's own chat template. The answer is
-            printed without the prompt.
-        system: The system message before each of these.
+        chat: Make each plain prompt the message of a user, in the tokenizer's own chat template, and print only the
+            answer.
+        system: With --chat, the system message before each of these messages.
         length: Number of tokens to generate.
         stop: A completion ends before this text; repeat the option for several.
         end: When end tokens are filled in: free, like other tokens; last, where only they are left; never.
-        early_stop: With a schedule in blocks, stop after the block with which the completion ends.
+        early_stop: With a schedule in blocks, stop after the block in which the completion ends.
     """
     if prompt is not None and input:
         raise InputError("give --prompt or an input, not both")

@@ -31,11 +31,11 @@ def orders() -> None:
 def export_order(order: str, /, out: Path) -> None:
     """Write a learned order as one file of plain PyTorch.
 
-    The file does not need anyorder. Its function scores(input_ids, masked, mask_id, logits, hidden) scores the masked
+    Its function scores(input_ids, masked, mask_id, logits, hidden) scores the masked
     positions of a text or a block, as an engine has them; examples/sglang_order.py calls it from SGLang.
 
     Args:
-        order: A learned order, learned:FOLDER or a bundled one such as learned:de-en/confidence.
+        order: A learned order: learned:FOLDER, or a bundled one such as learned:de-en/confidence.
         out: The Python file to write.
     """
     from anyorder.orders.export import export_order as write_order

@@ -40,11 +40,11 @@ class RLConfig:
     """Reward every step by how much it changes the reward, not only the finished sentence; auto does so for
     edit-distance and accuracy."""
     sentences: int | None = None
-    """Sentences per batch; by default 256 on CUDA and 8 on the CPU (512 and 32 puzzles or texts), on the CPU fewer if a
-    step would otherwise take too large a share of the minutes."""
+    """Sentences per batch; by default 256 on CUDA and 8 on the CPU (512 and 32 puzzles or texts), or fewer on the CPU
+    if a step would take too large a share of the minutes."""
     rollouts: int = 0
-    """Orders sampled per sentence; 0 means 8 for rloo (4 where time is short, as for sentences) and 1 for the others
-    (the paper). With several, each is also compared with the others."""
+    """Orders sampled per sentence; 0 means 8 for rloo (4 on the CPU if time is short) and 1 for the others (the paper).
+    With several, each is also compared with the others."""
     gamma: float = 0.999
     """Discount factor."""
     entropy_coef: float = 0.001
@@ -77,14 +77,14 @@ class RLConfig:
     """Learn only from pairs with at most this many subwords per side, by default 30; from texts with at most this many
     tokens, by default as many as the model has room for."""
     passes_exponent: float = 4.0
-    """For a policy that decides how many positions to fill (its count): the reward is multiplied by the share of the
-    forward passes that it saves, raised to this exponent times the speed, which is drawn anew for every sentence."""
+    """If the policy's count is bernoulli: the reward is multiplied by the share of forward passes saved, raised to this
+    exponent times the speed, which is drawn anew for every sentence. The larger, the fewer passes."""
     length: str = "gold"
     """Target lengths to learn with. gold: those of the references. table:N: one of the N most frequent for the length
     of the source, drawn at random each time that a pair is used."""
     validation_sentences: int | None = None
-    """Validation sentences per direction; by default 3,000 on CUDA, 50 on the CPU (puzzles, texts: 1,000 and 200), on
-    the CPU fewer where time is short, as for sentences."""
+    """Validation sentences per direction; by default 3,000 on CUDA and 50 on the CPU (1,000 and 200 puzzles or texts),
+    or fewer on the CPU if time is short."""
     validation_length: int = 30
     """Validate only on pairs with at most this many subwords per side; 0 for no limit."""
     validation_split: str = "auto"
