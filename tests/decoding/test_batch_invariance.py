@@ -111,4 +111,5 @@ def test_large_vocabularies_and_two_threads() -> None:
 
 
 def test_every_schedule_is_tried() -> None:
-    assert set(SCHEDULES) <= {name.partition(":")[0] for name in FIXED + ADAPTIVE}
+    learned = {"learned"}  # needs an order of its own: tests/learning/test_count.py
+    assert set(SCHEDULES) - learned <= {name.partition(":")[0] for name in FIXED + ADAPTIVE}

@@ -90,7 +90,8 @@ def test_a_model_that_sees_the_tokens_it_revises(vocabulary: Vocabulary, revisio
 
 
 def test_every_name_is_compared_with_its_formula() -> None:
-    assert set(SCHEDULES) <= {name.partition(":")[0] for name in NAMED_SCHEDULES}
+    learned = {"learned"}  # needs an order of its own: tests/learning/test_count.py
+    assert set(SCHEDULES) - learned <= {name.partition(":")[0] for name in NAMED_SCHEDULES}
     assert set(REVISIONS) == {name.partition(":")[0] for name in NAMED_REVISIONS}
 
 

@@ -129,7 +129,7 @@ def test_a_loss_that_is_not_a_number_ends_learning(
 
     def wrong(self: OrderLoss, rollouts: Rollouts) -> tuple[Tensor, Tensor]:
         loss, report = right(self, rollouts)
-        return loss * math.nan, report.index_fill(0, torch.tensor([3]), math.nan)
+        return loss * math.nan, report.index_fill(0, torch.tensor([4]), math.nan)
 
     monkeypatch.setattr(OrderLoss, "forward", wrong)
     rl = RLConfig(sentences=4, rollouts=2, max_length=12, validation_split="none", validation_orders="")
