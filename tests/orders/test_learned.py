@@ -1,6 +1,7 @@
 """Learned orders: what the network sees, that it starts as a heuristic, that it is saved, found and refused by name."""
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from anyorder.data.vocabulary import Vocabulary
 from anyorder.decoding.engine import decode
-from anyorder.decoding.schedules import make_schedule
+from anyorder.decoding.schedules import ONE, make_schedule
 from anyorder.errors import InputError
 from anyorder.models.base import AllowedTokens, Canvas
 from anyorder.models.native.attention import Segments
@@ -70,6 +71,14 @@ def test_a_trajectory_does_not_depend_on_its_batch(model: TranslationModel, kind
         assert (alone.logprobs == one.logprobs).all()
         assert sorted(one.steps) == list(range(1, len(canvas.tokens) + 1))
     assert any((one.steps != np.arange(1, len(one.steps) + 1)).any() for one in together)
+
+
+def test_an_order_that_has_decoded_can_be_pickled(model: TranslationModel) -> None:
+    order = LearnedOrder(policy_network(model, kind="confidence").eval())
+    [canvas] = canvases(model, count=1)
+    [once] = decode(model, [canvas], order, ONE)
+    [again] = decode(model, [canvas], pickle.loads(pickle.dumps(order)), ONE)
+    assert once.steps.tolist() == again.steps.tolist()
 
 
 def test_what_the_network_sees() -> None:

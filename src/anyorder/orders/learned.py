@@ -74,10 +74,13 @@ class LearnedOrder(Order):
     def identity(self) -> str:
         return f"{self.name}@{self.fingerprint}" if self.fingerprint else self.name
 
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_last": None}  # a reference cannot be pickled
+
     def at_speed(self, speed: float) -> "LearnedOrder":
         """The same order at this speed."""
         order = copy(self)
-        order.speed, order._last = speed, None
+        order.speed = speed
         return order
 
     def speed_for(self, passes: float) -> float:
@@ -105,10 +108,11 @@ class LearnedOrder(Order):
 
     def look(self, state: State) -> PolicyScores:
         """What the network says of the masked positions."""
-        if self._last is None or self._last[0]() is not state:
+        last = self._last
+        if last is None or last[0]() is not state:
             assert state.segments is not None
-            self._last = ref(state), self.network(self.inputs(state), state.segments)
-        return self._last[1]
+            last = self._last = ref(state), self.network(self.inputs(state), state.segments)
+        return last[1]  # not self._last: another thread may decode with this order, too
 
     def scores(self, state: State) -> Tensor:
         return state.spread(self.look(state).order)
