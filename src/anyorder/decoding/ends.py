@@ -4,7 +4,6 @@ LLaDA's option `confidence_eos_eot_inf`. A model that was trained on padded answ
 fills it in first.
 """
 
-from collections.abc import Collection
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -26,7 +25,8 @@ class EndsLast(Order):
     The other positions are ranked by the model's distribution without end tokens.
     """
 
-    def __init__(self, order: Order, ends: Collection[int]):
+    def __init__(self, order: Order, ends: Tensor):
+        """ends: (E,) int64, the ids of the end tokens, on the model's device."""
         self._order, self._ends = order, ends
         self.name = order.name
         self.needs = _WITH_LOGITS.get(order.needs, order.needs)
@@ -39,8 +39,7 @@ class EndsLast(Order):
 
     def scores(self, state: State) -> Tensor:
         assert state.logits is not None
-        ends = torch.tensor(sorted(self._ends), dtype=torch.int64, device=state.logits.device)  # a model may have none
-        without = state.logits.index_fill(1, ends, NEVER)
+        without = state.logits.index_fill(1, self._ends, NEVER)
         scores = self._order.scores_as_declared(replace(state, logits=without))
         scores = scores if scores.is_floating_point() else scores.double()
         return scores.masked_fill(best_is_end(state, self._ends), torch.finfo(scores.dtype).min)
@@ -49,7 +48,7 @@ class EndsLast(Order):
 class _AcceptEndsLast(AdaptiveSchedule):
     """A schedule that accepts no end token while the order could fill something else."""
 
-    def __init__(self, schedule: AdaptiveSchedule, ends: Collection[int]):
+    def __init__(self, schedule: AdaptiveSchedule, ends: Tensor):
         self._schedule, self._ends = schedule, ends
         self.name, self.is_local = schedule.name, schedule.is_local
 
@@ -71,7 +70,7 @@ class _AcceptEndsLast(AdaptiveSchedule):
         self._schedule.keep(canvases)
 
 
-def accept_ends_last(schedule: Schedule, ends: Collection[int]) -> Schedule:
+def accept_ends_last(schedule: Schedule, ends: Tensor) -> Schedule:
     """The schedule for `EndsLast`. Those that do not look at predictions leave all to the order."""
     if isinstance(schedule, Blocks):
         if not isinstance(schedule.inner, AdaptiveSchedule):
@@ -82,14 +81,13 @@ def accept_ends_last(schedule: Schedule, ends: Collection[int]) -> Schedule:
     return _AcceptEndsLast(schedule, ends) if isinstance(schedule, AdaptiveSchedule) else schedule
 
 
-def best_is_end(state: State, ends: Collection[int]) -> Tensor:
+def best_is_end(state: State, ends: Tensor) -> Tensor:
     """(B, T) bool: where the best token is an end token; the sampled one, if positions are ranked by these."""
     assert state.logits is not None
     assert state.where is not None
     best = state.sampled
     if best is None:
         best = state.allowed.restrict(state.logits).argmax(-1) + state.allowed.first
-    found = torch.isin(best, torch.tensor(sorted(ends), device=best.device))
     everywhere = torch.zeros_like(state.masked)
-    everywhere.view(-1).index_copy_(0, state.where, found)
+    everywhere.view(-1).index_copy_(0, state.where, torch.isin(best, ends))
     return everywhere

@@ -16,6 +16,7 @@ from anyorder.decoding.revision import NoRevision, make_revision
 from anyorder.decoding.schedules import Blocks, counted_from_text, make_schedule
 from anyorder.decoding.state import Hypothesis
 from anyorder.decoding.trajectory import GENERATE, INFILL, Trajectory
+from anyorder.device import to_device
 from anyorder.errors import InputError, check_number
 from anyorder.models.base import Canvas
 from anyorder.models.hf.pretrained import TransformersModel
@@ -197,8 +198,9 @@ class Generate(Infill):
         if self.end == "last":
             if bound.beam.over == "joint":
                 raise bound.beam.error("chooses positions itself, so end tokens cannot be last")
-            order = EndsLast(bound.order, model.end_tokens)
-            bound = replace(bound, order=order, schedule=accept_ends_last(bound.schedule, model.end_tokens))
+            ends = to_device(np.array(sorted(model.end_tokens), np.int64), model.device)
+            order, schedule = EndsLast(bound.order, ends), accept_ends_last(bound.schedule, ends)
+            bound = replace(bound, order=order, schedule=schedule)
         return replace(bound, settings=settings)
 
     def end_check(self, model: TransformersModel) -> Callable[[Canvas, np.ndarray], bool] | None:
