@@ -274,7 +274,7 @@ class Decoder:
         They come from the beams of all length candidates. If a sentence was split, translation k joins the k-th
         translations of its parts.
         """
-        check_number("count", count, at_least=1)
+        check_number("count", count, at_least=1, whole=True)
         examples = self.task.examples(self.model, [texts] if isinstance(texts, str) else texts)
         return list(self._decode(examples, config, count))
 

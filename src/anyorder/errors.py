@@ -59,24 +59,29 @@ def check_number(
     above: float | None = None,
     at_most: float | None = None,
     below: float | None = None,
+    whole: bool = False,
     config: type | None = None,
 ) -> None:
-    """Raise an `InputError` for a number that is out of bounds, infinite, NaN or absurd. None passes: nothing given.
+    """Raise an `InputError` for what is no number, or one that is out of bounds, infinite, NaN or absurd.
+
+    None passes: nothing given. whole: whether only whole numbers are right.
 
     >>> check_number("log_every", 0, at_least=1)
     Traceback (most recent call last):
     anyorder.errors.InputError: log_every 0: expected a number of at least 1
     """
     if value is None or (
-        abs(value) <= LARGEST
+        not isinstance(value, str)
+        and abs(value) <= LARGEST
+        and (not whole or value % 1 == 0)
         and (at_least is None or value >= at_least)
         and (above is None or value > above)
         and (at_most is None or value <= at_most)
         and (below is None or value < below)
     ):
         return
-    if at_most is None and below is None and abs(value) > LARGEST:
+    if at_most is None and below is None and not isinstance(value, str) and abs(value) > LARGEST:
         at_most = LARGEST
     bounds = (("at least", at_least), ("more than", above), ("at most", at_most), ("less than", below))
     expected = " and ".join(f"{word} {bound}" for word, bound in bounds if bound is not None)
-    raise InputError(f"{value}: expected a number of {expected}", field, config)
+    raise InputError(f"{value}: expected a {'whole ' if whole else ''}number of {expected}", field, config)

@@ -253,7 +253,7 @@ def test_any_number_of_candidates(model: TranslationModel, num_candidates: int) 
 
 
 def test_the_number_of_candidates_is_checked(model: TranslationModel) -> None:
-    with pytest.raises(InputError, match="num_candidates 0: expected a number of at least 1"):
+    with pytest.raises(InputError, match="num_candidates 0: expected a whole number of at least 1"):
         step(model, make_canvas(model, 6, 3), num_candidates=0)
 
 

@@ -230,7 +230,10 @@ def test_everything_runs_again_if_a_token_outside_of_the_block_changes() -> None
         ({"cache": "both"}, "cache both: expected none, prefix, dual, prefix:K or dual:K"),
         ({"cache": "dual:0"}, "cache dual:0: expected"),
         ({"cache": "dual"}, "cache dual: needs a schedule in blocks, such as blocks:32+one"),
-        ({"cache": "dual", "schedule": "blocks:8+klass"}, "cache dual: klass compares predictions"),
+        (
+            {"cache": "dual", "schedule": "blocks:8+klass"},
+            "cache dual: klass also looks at predictions that the cache does not renew",
+        ),
         ({"cache": "prefix", "schedule": "blocks:8", "revision": "p2"}, "cache prefix: p2 looks at all blocks"),
         ({"cache": "prefix:4", "beam": 2}, "cache prefix:4: does not go together with a beam"),
     ],

@@ -18,6 +18,8 @@ from transformers import PreTrainedTokenizerFast
 import anyorder
 from anyorder import Decoder, InputError, Trajectory
 from anyorder.cli import main
+from anyorder.decoding.stepper import StepCache, step
+from anyorder.models.base import Canvas
 from anyorder.models.hf.pretrained import TransformersModel
 from anyorder.tasks import Generate
 from anyorder.tasks.prompts import Prompt
@@ -185,6 +187,16 @@ def test_token_ids(decoder: Decoder) -> None:
     assert "|length:given|" in canvas.signature
     assert canvas.completion is None  # its masks are in several places
     assert decoder.generate([], 3) == []
+
+
+def test_delimiters_are_part_of_what_filling_by_hand_remembers(decoder: Decoder) -> None:
+    model, ids, cache = decoder.model.generating(), np.array([40, MASK, MASK]), StepCache()
+    found = []
+    for is_delimited in (True, False):
+        canvas = Canvas(ids, is_delimited=is_delimited)
+        found.append(step(model, canvas, [1], cache=cache).logprobs)
+        assert found[-1] == step(model, canvas, [1]).logprobs
+    assert found[0] != found[1]
 
 
 def test_a_suffix_follows_the_completion(decoder: Decoder) -> None:

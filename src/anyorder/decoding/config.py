@@ -72,8 +72,8 @@ class DecodingConfig:
     run everything again after K passes."""
 
     def __post_init__(self) -> None:
-        check_number("seed", self.seed, at_least=0, at_most=MAX_SEED)
-        check_number("batch_tokens", self.batch_tokens, at_least=1, at_most=1 << 24)
+        check_number("seed", self.seed, at_least=0, at_most=MAX_SEED, whole=True)
+        check_number("batch_tokens", self.batch_tokens, at_least=1, at_most=1 << 24, whole=True)
         check_number("length_penalty", self.length_penalty, at_least=0, at_most=10)
         order = None if self.order == AUTO else make_order(self.order).name
         revision, beam = make_revision(self.revision), make_beam(self.beam)
@@ -225,7 +225,7 @@ def make_cache(name: str, schedule: Schedule, revision: Revision, beam: Beam) ->
         raise InputError(f"{name}: needs a schedule in blocks, such as blocks:32+{schedule.name}", "cache")
     if isinstance(schedule.inner, AdaptiveSchedule) and not schedule.inner.is_local:
         raise InputError(
-            f"{name}: {schedule.inner.name} compares predictions between passes; the cache keeps them", "cache"
+            f"{name}: {schedule.inner.name} also looks at predictions that the cache does not renew", "cache"
         )
     if revision.needs_current_logprobs:
         raise InputError(f"{name}: {revision.name} looks at all blocks in every pass, which the cache avoids", "cache")

@@ -64,7 +64,7 @@ def make_sampler(temperature: float, top_p: float, top_k: int = 0, rank_by: Rank
     """A sampler; None at temperature 0: always pick the most likely token."""
     check_number("temperature", temperature, at_least=0, at_most=100)
     check_number("top_p", top_p, above=0, at_most=1)
-    check_number("top_k", top_k, at_least=0)
+    check_number("top_k", top_k, at_least=0, whole=True)
     if rank_by not in get_args(RankBy):
         raise InputError(f"{rank_by}: expected {' or '.join(get_args(RankBy))}", "rank_by")
     if temperature > 0:

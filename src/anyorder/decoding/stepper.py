@@ -104,13 +104,13 @@ def step(
         num_candidates: Number of candidates at each masked position.
         cache: Earlier results of this model, so that continuing a sentence costs one forward pass.
     """
-    check_number("num_candidates", num_candidates, at_least=1)
+    check_number("num_candidates", num_candidates, at_least=1, whole=True)
     moves = check_fills(model, canvas, fills)
     order = None if order is None else make_order(order).bind(model, canvas.task)  # type: ignore[arg-type]
     by_hand = OrderByHand(moves, order)
     cache = StepCache() if cache is None else cache
     source = None if canvas.source is None else canvas.source.tobytes()
-    key = (canvas.task, source, canvas.tokens.tobytes(), by_hand.needs)
+    key = (canvas.task, source, canvas.tokens.tobytes(), canvas.is_delimited, by_hand.needs)
     known = cache.find(key, moves)
     next_position: int | None = None
     scores: list[float] = []

@@ -160,7 +160,7 @@ class Generate(Infill):
         self, length: int = DEFAULT_LENGTH, chat: bool = False, system: str | None = None,
         stop: str | Sequence[str] = (), end: End = "free", early_stop: bool = True,
     ):  # fmt: skip
-        check_number("length", length, at_least=1)
+        check_number("length", length, at_least=1, whole=True)
         if system is not None and not chat:
             raise InputError("is for chats", "system")
         self.length, self.chat, self.system = length, chat, system

@@ -85,7 +85,7 @@ class TensorSettings:
                 raise InputError(found, "max_length")
         else:
             raise InputError("is missing: how many tokens to generate", "max_new_tokens")
-        check_number("max_new_tokens", length, at_least=1)
+        check_number("max_new_tokens", length, at_least=1, whole=True)
         return int(length)
 
     def model(self, model: TransformersModel) -> TransformersModel:
