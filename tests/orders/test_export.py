@@ -136,3 +136,8 @@ def test_attention_cannot_be_exported(tmp_path: Path) -> None:
     order = LearnedOrder(PolicyNetwork(PolicyConfig("hidden", attention=1), HIDDEN))
     with pytest.raises(InputError, match="only policies without attention"):
         export_order(order, tmp_path / "order.py")
+
+
+def test_an_export_is_a_python_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"order\.json: is to be a Python file, so its name must end in \.py"):
+        export_order("learned:de-en/confidence", tmp_path / "order.json")

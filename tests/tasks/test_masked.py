@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import processors
 
 import anyorder
 from anyorder import Decoder, InputError, Step, Trajectory
@@ -14,7 +15,7 @@ from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.search import search
 from anyorder.orders.learned import save_order
 from anyorder.orders.policy import PolicyConfig, PolicyNetwork
-from tests.models.checkpoints import VOCABULARY, save
+from tests.models.checkpoints import VOCABULARY, network, save, tokenizer
 
 TEXTS = ["w1 [MASK] w3 [MASK]", "[MASK] w12 w2", "w5 w6 [MASK] [MASK] [MASK] w7"]
 
@@ -238,3 +239,19 @@ def test_damaged_weights_are_noticed(folder: Path) -> None:
     filler.model.network.bert.embeddings.word_embeddings.weight.data[:] = float("nan")
     with pytest.raises(InputError, match="its weights must be damaged"):
         filler.fill(TEXTS[0], "margin")
+
+
+def test_tokens_that_the_model_lacks() -> None:
+    """As after tokens were added to the tokenizer alone: a note, or an error if they are around every text."""
+    bert, words = network("BertForMaskedLM"), tokenizer()
+    size = bert.config.vocab_size
+    words.add_tokens([f"new{number}" for number in range(size)])
+    [filled, unfit] = anyorder.load(bert, words).fill(["w1 [MASK]", f"new{size - 1} [MASK]"], "margin")
+    last = len(words) - 1
+    assert filled.length == 1
+    assert unfit.note == f"foreign tokens in source (has the token {last}, the model has {size} tokens)"
+    words._tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"new{size - 1} $A", special_tokens=[(f"new{size - 1}", last)]
+    )
+    with pytest.raises(InputError, match=f"puts the token {last} around texts, and the model has {size} tokens"):
+        anyorder.load(bert, words)

@@ -36,7 +36,7 @@ def export_order(order: str, /, out: Path) -> None:
 
     Args:
         order: A learned order: learned:FOLDER, or a bundled one such as learned:de-en/confidence.
-        out: The Python file to write.
+        out: The Python file to write; its name ends in .py.
     """
     from anyorder.orders.export import export_order as write_order
 

@@ -25,6 +25,8 @@ def export_order(order: str | Order, file: Path) -> None:
         order: `learned:PATH` with the path of its folder, a bundled `learned:MODEL/NAME`, or an order of a decoder.
         file: The Python file to write.
     """
+    if file.suffix != ".py":
+        raise InputError(f"{file}: is to be a Python file, so its name must end in .py", "out")
     order = make_order(order)
     if isinstance(order, UnboundLearnedOrder):
         network, record = load_order(find_order(order.place, None, ""))

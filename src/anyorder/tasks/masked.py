@@ -86,7 +86,7 @@ class Infill(Task):
         """fillable: None for all masks. how: other fields."""
         masks = tokens == model.mask_token
         example = MaskedText(text, tokens, problems, True, self.name, masks if fillable is None else fillable, **how)
-        unfit = _no_room(tokens, model.max_length if example.is_delimited else model.max_positions)
+        unfit = _unfit(tokens, model, model.max_length if example.is_delimited else model.max_positions)
         if not unfit and not example.fillable.any():
             unfit = (Problem("source", "unmasked source", "has no mask, so there is nothing to fill"),)
         notes = unfit or _mostly_unknown(tokens, model)
@@ -359,7 +359,7 @@ def mask_lines(
     _check_known([text for text, _ in cleaned], encoded, model)
     found = []
     for number, ((text, problems), ids) in enumerate(zip(cleaned, encoded, strict=True)):
-        unfit = _no_room(ids, model.max_length)
+        unfit = _unfit(ids, model, model.max_length)
         if (ids == model.mask_token).any():
             unfit = (Problem("source", "masked source", "holds a mask already, expected a plain text"),)
         known = np.flatnonzero(ids != model.unknown_token)
@@ -424,11 +424,14 @@ def _spaced(text: str) -> str:
     return " ".join("".join(text.split()))
 
 
-def _no_room(ids: np.ndarray, room: int) -> tuple[Problem, ...]:
-    """What is wrong with the length of a text, if anything is."""
+def _unfit(ids: np.ndarray, model: TransformersModel, room: int) -> tuple[Problem, ...]:
+    """What is wrong with the length or the tokens of a text, if anything is."""
     if len(ids) == 0:
         return (Problem("source", "empty source", "is empty, expected a text"),)
     if len(ids) > room:
         error = f"{len(ids):,} tokens, the model has room for {room:,}"
         return (Problem("source", f"oversized source ({error})", error),)
+    if ids.max() >= model.vocab_size:  # such as a token that was added to the tokenizer alone
+        error = f"has the token {ids.max():,}, the model has {model.vocab_size:,} tokens"
+        return (Problem("source", f"foreign tokens in source ({error})", error),)
     return ()

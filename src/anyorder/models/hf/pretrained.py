@@ -243,6 +243,11 @@ class TransformersModel:
         ids = self.tokenizer(self._mask_text)["input_ids"]
         if self.mask_token not in ids:
             raise InputError(f"{self.name}: its tokenizer does not read the mask token, '{self._mask_text}'")
+        if max(ids) >= self.vocab_size:
+            found = (
+                f"its tokenizer puts the token {max(ids):,} around texts, and the model has {self.vocab_size:,} tokens"
+            )
+            raise InputError(f"{self.name}: {found}")
         at = ids.index(self.mask_token)
         return np.array(ids[:at], np.int64), np.array(ids[at + 1 :], np.int64)
 
