@@ -129,8 +129,10 @@ class Record:
     def integer(self, name: str, at_least: int = 0, at_most: int = LARGEST, default: Any = _REQUIRED) -> int:
         return self.take(name, Annotated[int, msgspec.Meta(ge=at_least, le=at_most)], default)
 
-    def number(self, name: str, at_least: float | None = None, default: Any = _REQUIRED) -> float:
-        return self.take(name, Annotated[float, msgspec.Meta(ge=at_least)], default)
+    def number(
+        self, name: str, at_least: float | None = None, at_most: float | None = None, default: Any = _REQUIRED
+    ) -> float:
+        return self.take(name, Annotated[float, msgspec.Meta(ge=at_least, le=at_most)], default)
 
     def texts(self, name: str, default: Any = _REQUIRED) -> list[str]:
         return self.take(name, list[str], default)

@@ -228,6 +228,7 @@ def test_baselines_that_cannot_be_used(store: Store, baseline: Path, tmp_path: P
     refuse(
         "encoder_layers: 1000000000, expected", "config.json", json.dumps(config | {"encoder_layers": 10**9}).encode()
     )
+    refuse("dropout: 2, expected a number", "config.json", json.dumps(config | {"dropout": 2}).encode())
     refuse(f"{WEIGHTS}: has no", "config.json", json.dumps(config | {"encoder_layers": 3}).encode())
     refuse("damaged", WEIGHTS, weights[:-1] + bytes([weights[-1] ^ 1]), keep_checksums=True)
 

@@ -231,8 +231,12 @@ class Autoregressive:
     def __init__(self, folder: Path, vocabulary: Vocabulary, where: str, device: torch.device):
         record = read_record(folder / RECORD)
         verify(folder, RECORD, CONFIG, WEIGHTS)
+        config = read_record(folder / CONFIG)
         for part in ("encoder", "decoder"):  # Transformers would build any number of layers before it looks for weights
-            read_record(folder / CONFIG).integer(f"{part}_layers", at_most=MAX_LAYERS)
+            config.integer(f"{part}_layers", at_most=MAX_LAYERS)
+        for name in config:
+            if name.endswith("dropout"):  # not used here, but PyTorch refuses others when it decodes
+                config.number(name, at_least=0, at_most=1)
         marian = import_transformers().MarianMTModel
         try:
             with quiet():
