@@ -198,9 +198,10 @@ def test_chat_templates_bring_their_own_delimiter(make: Callable[..., Any], monk
     ("options", "message"),
     [
         ({"likelihood": "best"}, "'best': expected chain or bound"),
-        ({"dtype": "int8"}, "'int8': expected auto or one of float32"),
+        ({"dtype": "int8"}, "'int8': expected auto, float32"),
         ({"batch_size": "many"}, "many: expected a number of requests, or auto"),
         ({"samples": 0}, "samples"),
+        ({"length": "long"}, "length long: expected a number"),
         ({"order": "nowhere"}, "unknown order 'nowhere'"),
         ({"schedule": "nowhere"}, "unknown schedule 'nowhere'"),
     ],
@@ -215,7 +216,8 @@ def test_settings_that_are_not_supported_are_named(make: Callable[..., Any]) -> 
     with pytest.raises(InputError, match=r"1\.3: this setting for generating is not supported") as error:
         model.generate_until(requests([("a", {"repetition_penalty": 1.3})]))
     assert error.value.field == "repetition_penalty"
-    assert model.generate_until(requests([("a", {"repetition_penalty": 1.0, "max_gen_toks": 1})]))
+    neutral = {"repetition_penalty": 1.0, "temperature": 1.0, "top_p": None, "max_gen_toks": 1}
+    assert model.generate_until(requests([("a", neutral)]))
     with pytest.raises(InputError, match="the model has room for"):
         model.generate_until(requests([("a", {"max_gen_toks": 10_000})]))
 

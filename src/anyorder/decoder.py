@@ -167,7 +167,7 @@ class Decoder:
 
     def generate(
         self, prompts: Any, length: int = DEFAULT_LENGTH, order: str | Order | None = None, chat: bool = False,
-        system: str | None = None, stop: str | Sequence[str] = (), end: End = "free", early_stop: bool = True,
+        system: str | None = None, stop: str | Sequence[str] | None = (), end: End = "free", early_stop: bool = True,
         **options: Any,
     ) -> list[Trajectory]:  # fmt: skip
         """Continue prompts: append `length` masks to each and fill them.
@@ -221,7 +221,7 @@ class Decoder:
             after its first end token, a row is padded.
         """
         Infill().check(self.model)
-        theirs = TensorSettings(self.model, generation_config, settings, input_ids.shape[-1])
+        theirs = TensorSettings(self.model, generation_config, settings, input_ids)
         decoder = Decoder(theirs.model(self.model), Generate(theirs.length))
         trajectories = decoder.run(
             theirs.prompts(input_ids, attention_mask), order, strict=True, schedule=schedule, revision=revision,

@@ -71,7 +71,7 @@ def check_number(
     anyorder.errors.InputError: log_every 0: expected a number of at least 1
     """
     if value is None or (
-        not isinstance(value, str)
+        (is_number := hasattr(value, "__abs__"))
         and abs(value) <= LARGEST
         and (not whole or value % 1 == 0)
         and (at_least is None or value >= at_least)
@@ -80,7 +80,7 @@ def check_number(
         and (below is None or value < below)
     ):
         return
-    if at_most is None and below is None and not isinstance(value, str) and abs(value) > LARGEST:
+    if at_most is None and below is None and is_number and abs(value) > LARGEST:
         at_most = LARGEST
     bounds = (("at least", at_least), ("more than", above), ("at most", at_most), ("less than", below))
     expected = " and ".join(f"{word} {bound}" for word, bound in bounds if bound is not None)

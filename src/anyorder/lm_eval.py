@@ -15,7 +15,6 @@ from dataclasses import fields
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-import torch
 
 try:
     import lm_eval.models  # noqa: F401 lists the harness's own models, before this one is added
@@ -28,10 +27,11 @@ from anyorder import progress
 from anyorder.decoder import Decoder
 from anyorder.decoding.config import AUTO, DecodingConfig
 from anyorder.decoding.likelihood import bound, chain
-from anyorder.device import inference_dtype, resolve_device
+from anyorder.device import resolve_device, resolve_dtype
 from anyorder.errors import InputError, check_number
 from anyorder.models.base import Canvas
 from anyorder.models.hf.pretrained import load_transformers
+from anyorder.models.native.storage import as_input_error
 from anyorder.tasks import Generate
 from anyorder.tasks.base import canvas_key
 from anyorder.tasks.masked import End, MaskedText
@@ -39,9 +39,8 @@ from anyorder.tasks.masked import End, MaskedText
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 _SAMPLERS = ("top_p", "top_k", "min_p")
 _SAMPLING = {field.name for field in fields(DecodingConfig)} & set(_SAMPLERS)
-_NEUTRAL = {"top_k": (0, None), "num_beams": (1, None), "repetition_penalty": (1, None), "min_p": (0, None)}
+_NEUTRAL = {"num_beams": (1,), "repetition_penalty": (1,), "min_p": (0,)}
 """Settings that are not supported, and the values with which they change nothing."""
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _AT_ONCE = 64
 """Requests whose canvases are made together if the batch size is automatic."""
 _UNLIMITED = 1 << 24
@@ -93,11 +92,8 @@ class AnyorderLM(LM):
         check_number("max_length", max_length, at_least=2)
         if likelihood not in ("chain", "bound"):
             raise InputError(f"'{likelihood}': expected chain or bound", "likelihood")
-        if dtype not in ("auto", *_DTYPES):
-            raise InputError(f"'{dtype}': expected auto or one of {', '.join(_DTYPES)}", "dtype")
         place = resolve_device(device or "auto")
-        precision = inference_dtype(place) if dtype == "auto" else _DTYPES[dtype]
-        self.decoder = Decoder(load_transformers(pretrained, place, precision))
+        self.decoder = Decoder(load_transformers(pretrained, place, resolve_dtype(dtype, place)))
         self.model = self.decoder.model
         self.settings: dict[str, Any] = {"order": str(order), "schedule": schedule, "revision": revision}
         self.seed, self.length, self.likelihood, self.samples = seed, length, likelihood, samples
@@ -152,11 +148,11 @@ class AnyorderLM(LM):
             temperature = 1.0 if do_sample else 0.0
         if do_sample is False or not temperature:  # what is said about sampling does not matter then
             temperature, settings = 0.0, {name: settings[name] for name in settings if name not in _SAMPLERS}
-        sampling: dict[str, Any] = {"temperature": float(temperature)}
+        sampling: dict[str, Any] = {"temperature": temperature}
         for name, value in settings.items():
-            if name in _SAMPLING:
+            if name in _SAMPLING and value is not None:
                 sampling[name] = value
-            elif value not in _NEUTRAL.get(name, ()):
+            elif value is not None and value not in _NEUTRAL.get(name, ()):
                 raise InputError(f"{value}: this setting for generating is not supported", name)
         stop = [until] if isinstance(until, str) else until
         seed = self.seed + again if temperature else self.seed
@@ -231,12 +227,13 @@ class AnyorderLM(LM):
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         self.model.check_chat()
-        return self.model.tokenizer.apply_chat_template(
-            chat_history,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-        )
+        with as_input_error("the chat template refuses it"):
+            return self.model.tokenizer.apply_chat_template(
+                chat_history,
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=not add_generation_prompt,
+            )
 
     @property
     def tokenizer_name(self) -> str:

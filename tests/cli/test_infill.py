@@ -215,3 +215,5 @@ def test_a_revision_of_the_hub(models: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert asked == [("someone/bert", "v1.0"), ("someone/bert", "refs/pr/3"), ("bert", None), ("someone/bert", None)]
     with pytest.raises(InputError, match="someone/bert@: expected a branch, tag or commit after the @"):
         anyorder.load("hf:someone/bert@")
+    with pytest.raises(InputError, match="de-en@main: comes with this package, so it has no branches"):
+        anyorder.load("de-en@main")

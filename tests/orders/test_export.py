@@ -124,6 +124,7 @@ def test_the_verb_writes_a_bundled_order(tmp_path: Path, capsys: pytest.CaptureF
         ("learned:nowhere", "nowhere: no learned order there"),
         ("learned:de-en/nowhere", "unknown learned order of de-en 'nowhere'"),
         ("learned", "no learned order"),
+        ("learned:sudoku-4x4/default", "decides how many positions to fill, which cannot be exported"),
     ],
 )
 def test_what_cannot_be_exported(tmp_path: Path, order: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,7 +135,7 @@ def test_what_cannot_be_exported(tmp_path: Path, order: str, message: str, capsy
 
 def test_attention_cannot_be_exported(tmp_path: Path) -> None:
     order = LearnedOrder(PolicyNetwork(PolicyConfig("hidden", attention=1), HIDDEN))
-    with pytest.raises(InputError, match="only policies without attention"):
+    with pytest.raises(InputError, match="has attention, which cannot be exported"):
         export_order(order, tmp_path / "order.py")
 
 

@@ -272,6 +272,15 @@ def test_a_line_that_is_no_prompt(line: str, error: str) -> None:
     assert prompt.problems[0].note == f"unreadable prompt ({error})"
 
 
+def test_what_is_no_prompt_at_all(decoder: Decoder) -> None:
+    """Bytes are not token ids."""
+    for wrong in (None, 5, b"ab", np.array(5), [5.5], ["a", None]):
+        one = decoder.generate(wrong, 1)[-1]
+        assert one.completion == ""
+        assert "expected a text, token ids, messages or an object, got" in one.note
+    assert decoder.generate("a", 1, stop=None)[0].note == ""
+
+
 @settings(max_examples=30)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(st.characters(codec=None), max_size=5),
                     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
@@ -330,6 +339,7 @@ def test_standard_input_may_hold_json(
         return printed
 
     assert answer("--input-format", "jsonl").startswith("a\nb")
+    assert answer("--input-format", "jsonl", "--prompt", '{"prompt": "c\\nd"}').startswith("c\nd")
     assert answer("--input-format", "whole").startswith(given.decode())
     assert answer().startswith('{"prompt"')
 

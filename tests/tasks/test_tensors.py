@@ -125,17 +125,15 @@ def test_end_tokens_of_ones_own(decoder: Decoder) -> None:
         ({"max_new_tokens": 2, "steps": 2}, "steps", "2: is not supported"),
         ({"max_new_tokens": 2, "eos_token_id": 10**6}, "eos_token_id", "1000000"),
         ({"max_new_tokens": 2, "do_sample": True, "temperature": -1.0}, "temperature", "-1"),
-        ({"max_new_tokens": 2, "attention_mask": torch.ones(1, 2)}, "attention_mask", r"\(1, 2\), expected"),
-        (
-            {"max_new_tokens": 2, "attention_mask": torch.tensor([[1, 0, 1]])},
-            "attention_mask",
-            "row 0: expected padding",
-        ),
-        (
-            {"max_new_tokens": 2, "attention_mask": torch.tensor([[0, 1, 0]])},
-            "attention_mask",
-            "row 0: expected padding",
-        ),
+        ({"max_new_tokens": 2, "do_sample": True, "temperature": "hot"}, "temperature", "hot: expected a number"),
+        ({"max_new_tokens": 2.5}, "max_new_tokens", "2.5: expected a whole number"),
+        ({"max_length": "9"}, "max_length", "9: expected a whole number"),
+        ({"max_new_tokens": 2, "eos_token_id": "a"}, "eos_token_id", "a: expected a whole number"),
+        ({"max_new_tokens": 2, "pad_token_id": [0]}, "pad_token_id", r"\[0\]: expected a whole number"),
+        ({"max_new_tokens": 2, "stop_ids": torch.ones(2)}, "stop_ids", "is not supported"),
+        ({"max_new_tokens": 2, "attention_mask": [[1, 1]]}, "attention_mask", r"\(1, 2\), expected"),
+        ({"max_new_tokens": 2, "attention_mask": [[1, 0, 1]]}, "attention_mask", "row 0: expected padding"),
+        ({"max_new_tokens": 2, "attention_mask": [[0, 1, 0]]}, "attention_mask", "row 0: expected padding"),
     ],
 )
 def test_what_cannot_be_done_is_named(decoder: Decoder, settings: dict[str, Any], field: str, message: str) -> None:
@@ -145,8 +143,10 @@ def test_what_cannot_be_done_is_named(decoder: Decoder, settings: dict[str, Any]
 
 
 def test_wrong_prompts(decoder: Decoder, vocabulary: Any) -> None:
-    with pytest.raises(InputError, match="expected whole numbers of shape"):
-        decoder.generate_ids(torch.tensor([BOS, 70]), max_new_tokens=2)
+    wrong: list[Any] = [torch.tensor([BOS, 70]), torch.tensor(BOS), torch.ones(1, 2), [[BOS, 70]]]
+    for ids in wrong:
+        with pytest.raises(InputError, match="expected a tensor of whole numbers of shape"):
+            decoder.generate_ids(ids, max_new_tokens=2)
     with pytest.raises(InputError, match="400 tokens"):
         decoder.generate_ids(torch.full((1, 398), 70), max_new_tokens=2)
     with pytest.raises(InputError, match="is not a token"):

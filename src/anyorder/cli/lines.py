@@ -153,8 +153,9 @@ def generate(
     """
     if prompt is not None and input:
         raise InputError("give --prompt or an input, not both")
-    given = _open_prompts(input, input_format, output.on_invalid) if prompt is None else _texts_input([prompt], True)
-    task = Generate(length, chat, system, stop or (), end, early_stop)
+    given = _texts_input([prompt], True) if prompt is not None else _open_input(input, output.on_invalid, is_kept=True)
+    given = _as_prompts(given, input_format, output.on_invalid)
+    task = Generate(length, chat, system, stop, end, early_stop)
     _run_lines("generate", given, _masked_model(model), task, decoding, output)
 
 
@@ -180,14 +181,10 @@ class _Input:
     """Whether it comes from the command line itself."""
 
 
-def _open_prompts(arguments: list[str], kind: InputFormat, on_invalid: OnInvalid) -> _Input:
+def _as_prompts(given: _Input, kind: InputFormat, on_invalid: OnInvalid) -> _Input:
     """What `generate` continues."""
-    given = _open_input(arguments, on_invalid, is_kept=True)
-    if kind == "auto" and given.file:
-        kind = (
-            "jsonl" if given.file.name.removesuffix(".gz").removesuffix(".xz").endswith((".jsonl", ".json")) else kind
-        )
-    if kind == "jsonl":
+    name = given.file.name.removesuffix(".gz").removesuffix(".xz") if given.file else ""
+    if kind == "jsonl" or (kind == "auto" and name.endswith((".jsonl", ".json"))):
         return replace(given, lines=map(Prompt.parse, given.lines))
     if kind == "whole" and not given.is_argument:
         with open_bytes(given.file) if given.file else nullcontext(sys.stdin.buffer) as stream:

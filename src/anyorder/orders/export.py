@@ -35,9 +35,9 @@ def export_order(order: str | Order, file: Path) -> None:
         raise InputError(f"{order.identity}: is not a learned order", "order")
     network = order.network
     tensors = {name: value.detach().float().cpu().contiguous() for name, value in network.state_dict().items()}
-    if unknown := sorted(tensors.keys() - set(_WEIGHTS)):
-        reason = f"has {unknown[0]}, and only policies without attention and with the count one can be exported"
-        raise InputError(f"{order.identity}: {reason}", "order")
+    if tensors.keys() - set(_WEIGHTS):
+        has = "decides how many positions to fill" if network.config.decides_count else "has attention"
+        raise InputError(f"{order.identity}: {has}, which cannot be exported", "order")
     constants = {
         "NAME": order.identity,
         "NEEDS": order.needs,

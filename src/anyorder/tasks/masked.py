@@ -158,13 +158,13 @@ class Generate(Infill):
 
     def __init__(
         self, length: int = DEFAULT_LENGTH, chat: bool = False, system: str | None = None,
-        stop: str | Sequence[str] = (), end: End = "free", early_stop: bool = True,
+        stop: str | Sequence[str] | None = (), end: End = "free", early_stop: bool = True,
     ):  # fmt: skip
         check_number("length", length, at_least=1, whole=True)
         if system is not None and not chat:
             raise InputError("is for chats", "system")
         self.length, self.chat, self.system = length, chat, system
-        self.stop = [stop] if isinstance(stop, str) else list(stop)
+        self.stop = [stop] if isinstance(stop, str) else list(stop or ())
         if not all(isinstance(text, str) and text for text in self.stop):
             raise InputError("is empty: expected a text", "stop")
         if end not in get_args(End):

@@ -4,7 +4,7 @@ Knows nothing of models or files: whether ids and roles fit a model is for the t
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,9 @@ class Prompt:
             text, problems = valid_text(given)
             return cls(text, text, problems=problems)
         given = given.tolist() if hasattr(given, "tolist") else given  # an array or a tensor
+        if isinstance(given, bytes) or not isinstance(given, Iterable):
+            error = InputError(f"expected a text, token ids, messages or an object, got {type(given).__name__}")
+            return cls._unreadable(str(given), error)
         if not isinstance(given, Mapping):
             given = list(given)
             holds_messages = bool(given) and isinstance(given[0], Mapping)
@@ -124,9 +127,9 @@ def _distinct(parts: Sequence[tuple[Any, tuple[Problem, ...]]]) -> tuple[Problem
 
 def as_prompts(given: Any) -> Sequence[Any]:
     """Several prompts, where a single one may be given: a text, token ids, a conversation or an object."""
-    if isinstance(given, str | Mapping | Prompt):
-        return [given]
     given = given.tolist() if hasattr(given, "tolist") else given
+    if isinstance(given, str | bytes | Mapping | Prompt) or not isinstance(given, Iterable):
+        return [given]
     given = given if isinstance(given, Sequence) else list(given)
     is_one = bool(given) and (
         isinstance(given[0], int) or given[0] is None or (isinstance(given[0], Mapping) and "role" in given[0])

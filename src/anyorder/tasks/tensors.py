@@ -48,23 +48,28 @@ class GeneratedIds:
 class TensorSettings:
     """Settings by the names of Transformers. A keyword overrides the config, as there."""
 
-    def __init__(self, model: TransformersModel, config: Any, given: Mapping[str, Any], prompt_width: int):
-        """config: a `GenerationConfig` or None; given: keywords. prompt_width: of the prompts with padding."""
+    def __init__(self, model: TransformersModel, config: Any, given: Mapping[str, Any], input_ids: Tensor):
+        """config: a `GenerationConfig` or None; given: keywords."""
+        if not isinstance(input_ids, Tensor) or input_ids.dim() != 2 or input_ids.is_floating_point():
+            found = tuple(input_ids.shape) if isinstance(input_ids, Tensor) else type(input_ids).__name__
+            raise InputError(f"expected a tensor of whole numbers of shape (B, T), got {found}", "input_ids")
         settings = {name: value for name, value in (config.to_dict() if config else {}).items() if value is not None}
         settings |= {name: value for name, value in given.items() if value is not None}
         supported = {field.name for field in fields(DecodingConfig)}
         for name, value in settings.items():
             if name in _APPLIED and (name != "top_k" or name in supported):
                 continue
-            if name.startswith("_") or name in _IGNORED or value in ((), [], {}, False, *_NEUTRAL.get(name, ())):
+            if name.startswith("_") or name in _IGNORED:
+                continue
+            if not hasattr(value, "shape") and value in ((), [], {}, False, *_NEUTRAL.get(name, ())):
                 continue
             raise InputError(f"{value}: is not supported when generating token ids", name)
-        self.length = self._length(settings, prompt_width)
-        self.ends = frozenset(_ids(settings.get("eos_token_id"))) or model.end_tokens
-        for name, ids in (("eos_token_id", self.ends), ("pad_token_id", _ids(settings.get("pad_token_id")))):
-            for token in ids:
-                check_number(name, token, at_least=0, at_most=model.vocab_size - 1)
-        self.padding = settings.get("pad_token_id", model.padding_token)
+        self.length = self._length(settings, input_ids.shape[1])
+        ends, padding = settings.get("eos_token_id", ()), settings.get("pad_token_id", model.padding_token)
+        ends = ends.flatten().tolist() if isinstance(ends, Tensor) else ends
+        several = ends if isinstance(ends, Collection) and not isinstance(ends, str) else [ends]
+        self.ends = frozenset(_token("eos_token_id", end, model) for end in several) or model.end_tokens
+        self.padding = _token("pad_token_id", padding, model)
         self.returns_dict = bool(settings.get("return_dict_in_generate"))
         self.decoding: dict[str, Any] = {}
         """Settings of a `DecodingConfig`."""
@@ -76,17 +81,14 @@ class TensorSettings:
 
     @staticmethod
     def _length(settings: Mapping[str, Any], prompt_width: int) -> int:
-        if "max_new_tokens" in settings:
-            length = settings["max_new_tokens"]
-        elif "max_length" in settings:
-            length = settings["max_length"] - prompt_width
-            if length < 1:
-                found = f"{settings['max_length']}: the prompts have {prompt_width} tokens already"
-                raise InputError(found, "max_length")
-        else:
+        if "max_new_tokens" not in settings and "max_length" not in settings:
             raise InputError("is missing: how many tokens to generate", "max_new_tokens")
-        check_number("max_new_tokens", length, at_least=1, whole=True)
-        return int(length)
+        name = "max_new_tokens" if "max_new_tokens" in settings else "max_length"
+        length = settings[name]
+        check_number(name, length, at_least=1, whole=True)
+        if name == "max_length" and length <= prompt_width:
+            raise InputError(f"{length}: the prompts have {prompt_width} tokens already", name)
+        return int(length) - (prompt_width if name == "max_length" else 0)
 
     def model(self, model: TransformersModel) -> TransformersModel:
         """The model, whose texts end with these end tokens."""
@@ -98,11 +100,10 @@ class TensorSettings:
 
     def prompts(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[list[int]]:
         """The ids of each prompt, without its padding. attention_mask: see `Decoder.generate_ids`."""
-        if input_ids.dim() != 2 or input_ids.is_floating_point():
-            raise InputError(f"expected whole numbers of shape (B, T), got {tuple(input_ids.shape)}", "input_ids")
         if attention_mask is None:
             is_padding = input_ids == self.padding
             attention_mask = torch.ones_like(input_ids) if self.padding in self.ends else ~is_padding
+        attention_mask = torch.as_tensor(attention_mask)
         if attention_mask.shape != input_ids.shape:
             shapes = f"{tuple(attention_mask.shape)}, expected that of input_ids, {tuple(input_ids.shape)}"
             raise InputError(f"has the shape {shapes}", "attention_mask")
@@ -137,10 +138,6 @@ class TensorSettings:
         return ids[: ends[0] + 1] if ends else ids
 
 
-def _ids(value: int | Collection[int] | Tensor | None) -> list[int]:
-    """One id, several or none."""
-    if value is None:
-        return []
-    if isinstance(value, Tensor):
-        return value.flatten().tolist()
-    return [value] if isinstance(value, int) else list(value)
+def _token(name: str, value: Any, model: TransformersModel) -> int:
+    check_number(name, value, at_least=0, at_most=model.vocab_size - 1, whole=True)
+    return int(value)

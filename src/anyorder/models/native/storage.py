@@ -109,6 +109,8 @@ def find(name: str | Path, vocabularies: Sequence[str] = ("merges.txt",), only_h
     name, at, revision = str(name).partition("@")
     if at and not revision:
         raise InputError(f"{name}@: expected a branch, tag or commit after the @")
+    if at and name in bundled_models():
+        raise InputError(f"{name}@{revision}: comes with this package, so it has no branches, tags or commits")
     if not name or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise InputError(f"{name}: no such folder")
     if only_here and "/" not in name:
