@@ -30,7 +30,7 @@ VERBS = {
     "translate": "Translate sentences in any order, and trace how they are filled in.",
     "infill": "Fill the masks in texts with any masked language model, in any order.",
     "generate": "Continue prompts with a masked language model: append masks and fill them in any order.",
-    "evaluate": "Score orders, or files of translations, on a test set: BLEU, chrF, significance.",
+    "evaluate": "Score orders on translations, puzzles or masked text, or score files, with significance tests.",
     "analyze": "Measure generation orders: what they look like, and how they relate to linguistic structure.",
     "explore": "Explore orders in the browser: watch sentences being filled in, or fill them in by hand.",
     "export-order": "Write a learned order as one file of plain PyTorch, for engines that decode without anyorder.",
