@@ -1,15 +1,15 @@
 """A decoder whose lines and examples are decoded by the workers of a cluster. The results are those of one process."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from anyorder.cluster import Cluster
 from anyorder.data.workers import blocks
-from anyorder.decoder import NAMES, Decoder, LineBlock, check_references, line_blocks, load
+from anyorder.decoder import Decoder, LineBlock, load
 from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.stepper import NUM_CANDIDATES, Step
 from anyorder.decoding.trajectory import Trajectory
@@ -71,21 +71,8 @@ class ClusterDecoder(Decoder):
     def with_task(self, task: str | Task | None) -> "ClusterDecoder":
         return ClusterDecoder(self._cluster, self._source, self.model, task)
 
-    def stream(
-        self,
-        lines: Iterable[Any],
-        config: DecodingConfig | None = None,
-        references: Iterable[str] | None = None,
-        on_progress: Callable[[int], None] = lambda lines: None,
-        on_step: Callable[[Step], None] | None = None,
-        num_candidates: int = NUM_CANDIDATES,
-        names: Mapping[str, str] = NAMES,
-        strict: bool = False,
-        eager: bool = True,
-    ) -> Iterator[Trajectory]:
-        config = self._checked(config, on_step, references)
-        work = _DecodeLines(self._source, self.task, config, dict(names), strict)
-        return self._map(work, line_blocks(lines, references, names, self._block), on_progress)
+    def read(self, blocks: Iterable[LineBlock], names: Mapping[str, str], strict: bool) -> Iterable[Any]:
+        return _Unread(blocks, (dict(names), strict))
 
     def decode(
         self,
@@ -96,11 +83,15 @@ class ClusterDecoder(Decoder):
         num_candidates: int = NUM_CANDIDATES,
         eager: bool = False,
     ) -> Iterator[Trajectory]:
-        size = self._block
+        if on_step is not None:
+            raise InputError("steps cannot be followed on a cluster")
+        work, size = _Decode(self._source, self.task, config or DecodingConfig()), self._block
+        self.bind(work.config)  # an unknown order is found before any work
+        if isinstance(examples, _Unread):
+            return self._map(replace(work, unread=examples.how), examples.blocks, on_progress)
         if isinstance(examples, Sized):  # a small test set is for all workers, too
             share = len(examples) // (2 * max(1, self._cluster.workers(self._on_gpu)))
             size = min(size, max(SMALL_BLOCK, share))
-        work = _DecodeExamples(self._source, self.task, self._checked(config, on_step))
         return self._map(work, blocks(examples, size), on_progress)
 
     @property
@@ -118,41 +109,30 @@ class ClusterDecoder(Decoder):
             on_progress(len(found))
             yield from map(Trajectory.from_json, found)
 
-    def _checked(
-        self, config: DecodingConfig | None, on_step: object = None, references: object = None
-    ) -> DecodingConfig:
-        config = config or DecodingConfig()
-        if on_step is not None:
-            raise InputError("steps cannot be followed on a cluster")
-        check_references(config, references)
-        self.bind(config)  # an unknown order is found before any work
-        return config
+
+@dataclass(frozen=True)
+class _Unread(Iterable[LineBlock]):
+    """Lines for the workers to read."""
+
+    blocks: Iterable[LineBlock]
+    how: tuple[dict[str, str], bool]
+    """The names and whether it is strict; see `Decoder.read`."""
+
+    def __iter__(self) -> Iterator[LineBlock]:
+        return iter(self.blocks)
 
 
 @dataclass(frozen=True)
-class _DecodeExamples:
-    """In a worker: the trajectories of some examples, as JSON."""
+class _Decode:
+    """In a worker: the trajectories of some examples, or of a block of lines, as JSON."""
 
     source: _Source
     task: Task
     config: DecodingConfig
+    unread: tuple[dict[str, str], bool] | None = None
+    """How to read lines."""
 
-    def __call__(self, examples: Sequence[Any]) -> list[str]:
+    def __call__(self, block: Any) -> list[str]:
         decoder = self.source.decoder().with_task(self.task)
-        return [trajectory.to_json() for trajectory in decoder.decode(examples, self.config)]
-
-
-@dataclass(frozen=True)
-class _DecodeLines:
-    """In a worker: the trajectories of a block of lines, as JSON."""
-
-    source: _Source
-    task: Task
-    config: DecodingConfig
-    names: dict[str, str]
-    strict: bool
-
-    def __call__(self, block: LineBlock) -> list[str]:
-        decoder = self.source.decoder().with_task(self.task)
-        examples = decoder.read([block], self.names, self.strict)
+        examples = block if self.unread is None else decoder.read([block], *self.unread)
         return [trajectory.to_json() for trajectory in decoder.decode(examples, self.config)]

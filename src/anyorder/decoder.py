@@ -302,13 +302,17 @@ class Decoder:
             eager: Whether to hand out the first results soon, by decoding few lines at first.
         """
         config = config or DecodingConfig()
-        check_references(config, references)
-        examples = self.read(line_blocks(lines, references, names), names, strict)
+        if references is not None and config.length != "gold":
+            raise InputError(f"are for the length rule gold, not for {config.length}", "references")
+        examples = self.read(line_blocks(lines, references, names, self._block), names, strict)
         return self.decode(examples, config, on_progress, on_step, num_candidates, eager)
 
-    def read(
-        self, blocks: Iterable["LineBlock"], names: Mapping[str, str] = NAMES, strict: bool = False
-    ) -> Iterator[Any]:
+    @property
+    def _block(self) -> int:
+        """How many lines are read at a time."""
+        return CHUNK
+
+    def read(self, blocks: Iterable["LineBlock"], names: Mapping[str, str], strict: bool) -> Iterable[Any]:
         """The examples of blocks of lines; see `stream`."""
         for first, lines, references in blocks:
             for number, example in enumerate(self.task.examples(self.model, lines, references), start=first):
@@ -380,15 +384,12 @@ LineBlock = tuple[int, list[Any], list[str] | None]
 
 
 def line_blocks(
-    lines: Iterable[Any],
-    references: Iterable[str] | None = None,
-    names: Mapping[str, str] = NAMES,
-    size: int | None = None,
+    lines: Iterable[Any], references: Iterable[str] | None, names: Mapping[str, str], size: int
 ) -> Iterator[LineBlock]:
     """Lines in blocks; an `InputError` if there are not as many references. names: see `Decoder.stream`."""
     remaining, first = iter(lines), 1
     expected = None if references is None else iter(references)
-    while block := list(islice(remaining, size or CHUNK)):
+    while block := list(islice(remaining, size)):
         held = None if expected is None else list(islice(expected, len(block)))
         if held is not None and len(held) < len(block):
             raise InputError(f"{names['source']} has more lines than {names['reference']}")
@@ -396,12 +397,6 @@ def line_blocks(
         first += len(block)
     if expected is not None and next(expected, None) is not None:
         raise InputError(f"{names['source']} has fewer lines than {names['reference']}")
-
-
-def check_references(config: DecodingConfig, references: object) -> None:
-    """Raise an `InputError` for references that the length rule does not ask for."""
-    if references is not None and config.length != "gold":
-        raise InputError(f"are for the length rule gold, not for {config.length}", "references")
 
 
 def _usual_task(model: Any) -> Task | None:
