@@ -148,6 +148,7 @@ ENDS: dict[str, Callable[[np.ndarray], bytes]] = {
     "minus": lambda ends: _header("(-4,)"),
     "many": lambda ends: _header("(99999999, 99999999, 99999999)"),
     "objects": lambda ends: _header("(3,)", "|O"),
+    "no items": lambda ends: _header("(-1,)", "|V0"),
     "text": lambda ends: b"not numpy",
     "zip": lambda ends: b"PK\x03\x04" + bytes(40),
     "nested": lambda ends: _header("(" * 90),

@@ -176,12 +176,17 @@ class Store:
             raise _damaged(file, "no such file")
         verify(self.path, file.name)
         try:
+            with file.open("rb") as stream:
+                np.lib.format.read_magic(stream)
+                shape, _, found = np.lib.format.read_array_header_1_0(stream)
+            # Before it is mapped: NumPy divides by the size of an item, and ends the process if it is zero.
+            is_right = found == dtype and len(shape) == 1 and shape[0] >= 0
             with np.errstate(over="ignore"):
-                array = np.lib.format.open_memmap(file, mode="r")
+                array = np.lib.format.open_memmap(file, mode="r") if is_right else None
         except Exception as error:  # numpy raises all kinds of errors for a damaged header
             raise _damaged(file, str(error).splitlines()[0] if str(error) else type(error).__name__) from None
-        if array.dtype != dtype or array.ndim != 1:
-            raise _damaged(file, f"{array.dtype} of shape {array.shape}, expected a row of {dtype}")
+        if array is None:
+            raise _damaged(file, f"{found} of shape {shape}, expected a row of {dtype}")
         return array
 
 
