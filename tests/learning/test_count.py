@@ -268,6 +268,13 @@ def test_a_whole_run(sudoku: TransformersModel, tmp_path: Path, capsys: pytest.C
     assert row["forwards"] < 11
 
 
+def test_the_command_to_evaluate_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = "learn-order --model sudoku-4x4 --task sudoku-4x4 --policy.kind linear --policy.count bernoulli"
+    sizes = "--rl.sentences 4 --rl.rollouts 2 --rl.validation-sentences 5 --run.steps 1 --run.device cpu"
+    assert main([*command.split(), *sizes.split(), "--out", str(tmp_path / "run")]) == 0
+    assert f"--orders learned:{tmp_path}/run/order --schedule one,learned:0," in capsys.readouterr().out
+
+
 def test_the_bundled_order(tmp_path: Path) -> None:
     """The front of the bundled model's README, on a quarter of the sample."""
     out = tmp_path / "out.json"

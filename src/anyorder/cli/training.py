@@ -9,6 +9,7 @@ from anyorder.learning import learn_order as learning
 from anyorder.learning.config import LEARN_ORDER_RUN, RLConfig
 from anyorder.models.native.storage import local_folder
 from anyorder.models.native.transformer import TransformerConfig
+from anyorder.orders.learned import load_order
 from anyorder.orders.policy import PolicyConfig
 from anyorder.progress import is_main_process
 from anyorder.tasks.puzzles import EncoderConfig
@@ -179,7 +180,10 @@ def _evaluation(model: str, direction: str | None, task: str | None, text: Path 
             command += ["--source", f"test.{source}", "--reference", f"test.{target}"]
     elif not (folder / "sample.puzzles.txt").exists():
         command += ["--source", "PUZZLES.txt"]
-    return shlex.join([*command, "--orders", f"margin,learned:{order}"])
+    orders = ["--orders", f"margin,learned:{order}"]
+    if load_order(order)[1].policy.decides_count:
+        orders = ["--orders", f"learned:{order}", "--schedule", "one,learned:0,learned:0.5,learned:1"]
+    return shlex.join([*command, *orders])
 
 
 def _report(result: training.TrainResult | learning.LearnOrderResult) -> None:
