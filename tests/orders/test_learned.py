@@ -18,7 +18,7 @@ from anyorder.models.native.attention import Segments
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import State, make_order
 from anyorder.orders.learned import LearnedOrder, default_order, load_order, save_order
-from anyorder.orders.policy import FEATURES, STARTS, PolicyConfig, PolicyInputs, PolicyNetwork
+from anyorder.orders.policy import FEATURES, STARTS, PolicyConfig, PolicyInputs, PolicyNetwork, prediction_stats
 from tests.conftest import tiny
 
 MASK, FIRST_WORD = 5, 6
@@ -129,6 +129,18 @@ def test_what_the_network_sees() -> None:
     assert seen["rightmost"].tolist() == [0, 0, 1, 0, 1]
     assert seen["gap left"].tolist() == [1, 0.5, 1, 1, 0.5]
     assert seen["gap right"].tolist() == [0.5, 1, 1, 0.5, 1]
+
+
+def test_what_it_sees_near_certainty() -> None:
+    """Logits near 30 are multiples of 2e-6; what sets the best tokens apart from certainty is far less."""
+    logits = torch.zeros(4, 10)
+    logits[torch.arange(4), [6, 7, 8, 9]] = torch.tensor([17.0, 23.0, 20.0, 26.0])
+    best, _, _, mask, token, _ = prediction_stats(logits, FIRST_WORD, None, MASK)
+    expected = logits.double().log_softmax(-1)
+    assert token.tolist() == [6, 7, 8, 9]
+    assert torch.allclose(best.double(), expected[torch.arange(4), token], rtol=1e-5, atol=0)
+    assert torch.allclose(mask.double(), expected[:, MASK], rtol=1e-6)
+    assert best.argsort(descending=True).tolist() == [3, 1, 2, 0]
 
 
 def test_scores_of_the_hidden_policy_by_hand() -> None:

@@ -200,16 +200,8 @@ def log_probability(logits: Tensor, scores: Tensor) -> Tensor:
     return scores - highest - others[:, None]
 
 
-def log_total(logits: Tensor) -> Tensor:
-    """(N, vocab_size) to (N,): the log of each row's softmax denominator."""
-    return _not_alone(logits).logsumexp(-1)[: len(logits)]
-
-
 def row_sums(values: Tensor) -> Tensor:
     """(N, vocab_size) to (N,) sums."""
-    return _not_alone(values).sum(-1)[: len(values)]
-
-
-def _not_alone(values: Tensor) -> Tensor:
-    """Duplicate a single row: on the CPU, threads split the sum of one long row, but not of several."""
-    return values.expand(2, -1) if values.device.type == "cpu" and len(values) == 1 else values
+    # On the CPU, threads split the sum of one long row, but not of several: a single row is duplicated.
+    several = values.expand(2, -1) if values.device.type == "cpu" and len(values) == 1 else values
+    return several.sum(-1)[: len(values)]

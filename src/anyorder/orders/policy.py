@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.errors import InputError, check_number
-from anyorder.models.base import log_total, restrict, row_sums
+from anyorder.models.base import log_probability, restrict, row_sums
 from anyorder.models.native.attention import FullAttention, Segments
 from anyorder.models.native.transformer import Layer, Linear, TransformerConfig
 from anyorder.orders.base import Needs, State
@@ -208,7 +208,7 @@ class PolicyNetwork(nn.Module):
 
 
 def log_odds(logprobs: Tensor) -> Tensor:
-    """log(p / (1 - p)) of log-probabilities, at most 15: in float32, the probability of the rest ends there."""
+    """log(p / (1 - p)) of log-probabilities, at most 15, which is above any threshold."""
     return (logprobs - (-torch.expm1(logprobs)).clamp(min=1e-12).log()).clamp(max=15)
 
 
@@ -237,15 +237,14 @@ StatsFunction = Callable[[Tensor, int, Tensor | None, int], PredictionStats]
 
 def prediction_stats(logits: Tensor, first: int, blocked: Tensor | None, mask_token: int) -> PredictionStats:
     """In a few passes over (M, vocab_size), as a compilable function. first, blocked: see `AllowedTokens`."""
-    allowed = restrict(logits, first, blocked)
-    best, index = allowed.max(-1)
+    logp = log_probability(logits, logits)
+    highest, index = restrict(logits, first, blocked).max(-1)
+    allowed = restrict(logp, first, blocked)
+    best = allowed.gather(1, index[:, None]).squeeze(1)
     tokens = torch.arange(allowed.shape[1], device=logits.device)
     second = torch.where(tokens == index[:, None], -torch.inf, allowed).amax(-1)
-    total = log_total(logits)
-    logp = logits - total[:, None]
     entropy = -row_sums(logp.exp() * logp)
-    mask = logits[:, mask_token] - total
-    return PredictionStats(best - total, second - total, entropy, mask, index + first, total)
+    return PredictionStats(best, second, entropy, logp[:, mask_token], index + first, highest - best)
 
 
 def extract_features(state: State, stats_function: StatsFunction = prediction_stats) -> Tensor:
