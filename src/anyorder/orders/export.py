@@ -11,7 +11,10 @@ from anyorder.orders.base import Order, make_order
 from anyorder.orders.learned import LearnedOrder, UnboundLearnedOrder, find_order, load_order
 from anyorder.orders.policy import FEATURES, SCALES
 
-_WEIGHTS = ("read.weight", "read.bias", "read_features.weight", "read_features.bias", "out", "linear")
+_WEIGHTS = (
+    "read.weight", "read.bias", "read_features.weight", "read_features.bias", "read_speed",
+    "out", "linear", "accept_out", "accept_linear",
+)  # fmt: skip
 """What `exported.py` computes with."""
 
 
@@ -19,7 +22,8 @@ def export_order(order: str | Order, file: Path) -> None:
     """Write a learned order as one file of plain PyTorch.
 
     The file does not import anyorder. Its `scores(input_ids, masked, mask_id, logits, hidden)` gives the same scores as
-    the order, in float32.
+    the order, in float32. If the order decides how many positions a step fills, `accepts` with the same arguments and a
+    speed says which.
 
     Args:
         order: `learned:PATH` with the path of its folder, a bundled `learned:MODEL/NAME`, or an order of a decoder.
@@ -36,8 +40,7 @@ def export_order(order: str | Order, file: Path) -> None:
     network = order.network
     tensors = {name: value.detach().float().cpu().contiguous() for name, value in network.state_dict().items()}
     if tensors.keys() - set(_WEIGHTS):
-        has = "decides how many positions to fill" if network.config.decides_count else "has attention"
-        raise InputError(f"{order.identity}: {has}, which cannot be exported", "order")
+        raise InputError(f"{order.identity}: has attention, which cannot be exported", "order")
     constants = {
         "NAME": order.identity,
         "NEEDS": order.needs,

@@ -1,7 +1,8 @@
 """A learned order in one file of plain PyTorch, for engines that decode without anyorder.
 
-`scores` scores the masked positions of texts or blocks; the highest is filled first, and ties go left. The weights are
-in the constants below; `anyorder export-order` fills them in, in a copy of this file.
+`scores` scores the masked positions of texts or blocks; the highest is filled first, and ties go left. If the order
+decides how many positions a step fills, `accepts` says which. The weights are in the constants below; `anyorder
+export-order` fills them in, in a copy of this file.
 """
 
 import base64
@@ -30,6 +31,7 @@ def scores(
     hidden: Tensor | None = None,
     lengths: Tensor | None = None,
     allowed: Tensor | None = None,
+    speed: float = 0.0,
 ) -> Tensor:
     """(B, T) float32: the score of every masked position, -inf elsewhere.
 
@@ -41,13 +43,45 @@ def scores(
         hidden: (B, T, hidden_size) the last hidden states, for orders that need hidden or both.
         lengths: (B,) where each text ends; by default, at T.
         allowed: (V,) bool: the tokens that may be filled in; by default, all but the mask.
+        speed: From 0 (best) to 1 (fewest steps), for orders that decide how many positions to fill.
     """
+    return _look(input_ids, masked, mask_id, logits, hidden, lengths, allowed, speed)[0]
+
+
+@torch.no_grad()
+def accepts(
+    input_ids: Tensor,
+    masked: Tensor,
+    mask_id: int,
+    logits: Tensor | None = None,
+    hidden: Tensor | None = None,
+    lengths: Tensor | None = None,
+    allowed: Tensor | None = None,
+    speed: float = 0.5,
+) -> Tensor:
+    """(B, T) bool: what to fill now; in a text where that is nothing, the highest score. See `scores`."""
+    found = _look(input_ids, masked, mask_id, logits, hidden, lengths, allowed, speed)[1]
+    assert found is not None, f"{NAME} does not decide how many positions to fill"
+    return (found > 0) & masked
+
+
+def _look(
+    input_ids: Tensor, masked: Tensor, mask_id: int, logits: Tensor | None, hidden: Tensor | None,
+    lengths: Tensor | None, allowed: Tensor | None, speed: float,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """(B, T) scores, and the log-odds that a position is filled now; None if the order does not say."""
     weights = _weights(masked.device)
     features = None
     if NEEDS != "hidden":
         assert logits is not None, f"{NAME} needs logits"
         features = _features(input_ids, masked, mask_id, logits.float(), lengths, allowed)
     found = torch.zeros(masked.shape, device=masked.device)
+    accept = None
+    if "accept_linear" in weights:
+        assert features is not None
+        certainty = (features[..., 0] - (-torch.expm1(features[..., 0])).clamp(min=1e-12).log()).clamp(max=15)
+        terms = torch.stack([certainty, torch.full_like(certainty, speed), torch.ones_like(certainty)], -1)
+        accept = (terms * weights["accept_linear"]).sum(-1)
     if "out" in weights:
         states: Tensor | float = 0.0
         if NEEDS != "logits":
@@ -56,11 +90,16 @@ def scores(
         if features is not None:
             scaled = (features * torch.tensor(SCALES, device=masked.device)).clamp(-4, 4)
             states = states + F.linear(scaled, weights["read_features.weight"], weights["read_features.bias"])
+        if accept is not None:
+            states = states + speed * weights["read_speed"]
         assert isinstance(states, Tensor)
-        found = found + (F.leaky_relu(states, 0.1) * weights["out"]).sum(-1)
+        states = F.leaky_relu(states, 0.1)
+        found = found + (states * weights["out"]).sum(-1)
+        if accept is not None:
+            accept = accept + (states * weights["accept_out"]).sum(-1)
     if features is not None:
         found = found + (features * weights["linear"]).sum(-1)
-    return found.masked_fill(~masked, -torch.inf)
+    return found.masked_fill(~masked, -torch.inf), accept
 
 
 @cache
@@ -83,12 +122,12 @@ def _features(
         allowed = torch.arange(vocab_size, device=logits.device) != mask_id
 
     # The model's uncertainty.
-    total = logits.logsumexp(-1)
-    words = logits.masked_fill(~allowed, -torch.inf)
-    best, token = words.max(-1)
-    second = words.scatter(-1, token[..., None], -torch.inf).amax(-1)
-    best, second = best - total, second - total
-    logp = logits - total[..., None]
+    highest, at = logits.max(-1, keepdim=True)
+    others = (logits - highest).exp().scatter(-1, at, 0).sum(-1, keepdim=True)
+    logp = logits - highest - others.log1p()  # precise near certainty
+    token = logits.masked_fill(~allowed, -torch.inf).argmax(-1)
+    best = logp.gather(-1, token[..., None]).squeeze(-1)
+    second = logp.masked_fill(~allowed, -torch.inf).scatter(-1, token[..., None], -torch.inf).amax(-1)
     entropy = -(logp.exp() * logp).sum(-1)
     lead = best - best.masked_fill(~masked, -torch.inf).amax(1, keepdim=True)
 
