@@ -18,7 +18,9 @@ def is_whole(file: Path) -> str:
         if file.suffix in (".gz", ".xz"):
             data = (gzip if file.suffix == ".gz" else lzma).decompress(data)
         if file.suffix == ".json" and file.name != "tokenizer.json":
-            _loads(data)
+            # Trajectories may go to any name: a line each.
+            for part in data.splitlines() if data.startswith(b'{"source"') else [data]:
+                _loads(part)
         elif ".jsonl" in file.name:
             if data and not data.endswith(b"\n"):
                 return "its last line has no end"

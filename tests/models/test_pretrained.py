@@ -133,9 +133,11 @@ def test_diffugpt_names_and_shift(copy_of: Callable[[str], tuple[Path, Any]]) ->
     torch.testing.assert_close(logits_of(load_transformers(folder), TOKENS), native_logits(plain))
 
 
-def test_a_folder_says_what_it_holds(saved: dict[str, tuple[Path, Any]]) -> None:
+def test_a_folder_says_what_it_holds(saved: dict[str, tuple[Path, Any]], tmp_path: Path) -> None:
     assert is_transformers(saved["BertForMaskedLM"][0])
     assert is_transformers("hf:anything/at-all")
+    (tmp_path / "config.json").write_text('{"model_type": []}')
+    assert not is_transformers(tmp_path)
     assert not is_transformers("de-en")
 
 

@@ -127,7 +127,8 @@ def convert(
             try:
                 model = load_transformers(partial)
             except InputError as error:
-                raise InputError(str(error).replace(str(partial), str(source))) from None
+                found = str(error).replace(str(partial), str(source)).replace(partial.name, out.name)
+                raise InputError(found) from None
             return Conversion(
                 out,
                 record.text("model_type"),

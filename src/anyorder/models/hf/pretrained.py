@@ -291,7 +291,7 @@ def is_transformers(name: str | Path) -> bool:
         return True
     file = local_folder(name) / CONFIG
     try:
-        return file.exists() and read_json(file).get("model_type") in FAMILIES
+        return file.exists() and str(read_json(file).get("model_type")) in FAMILIES
     except (InputError, OSError):
         return False
 
