@@ -142,6 +142,16 @@ def test_the_verdict(tmp_path: Path, learned: float, p_value: float | None, step
     assert said == expected
 
 
+def test_the_verdict_is_on_the_order_that_was_saved(tmp_path: Path) -> None:
+    """That may not be the one with the best score, if another score selects."""
+    for step, accuracy, product in ((2, 30.0, 5.0), (4, 20.0, 9.0), (6, 25.0, 9.0), (8, 40.0, 1.0)):
+        scores = {"accuracy infill": accuracy, "product infill": product, "margin infill": 28.0}
+        append_to_log(tmp_path, {"step": step, **scores})
+    validations = {"infill": Compared(None)}
+    said = verdict(tmp_path, 500, "accuracy", "lines", validations, ["margin"], {}, "product")  # type: ignore[arg-type]
+    assert said == "no better than margin: 25.00 and 28.00% on 50 lines"
+
+
 def test_a_verdict_without_a_comparison(tmp_path: Path) -> None:
     validations = {"infill": Compared(None)}
     known = ("accuracy", "lines", validations, ["margin"], {})

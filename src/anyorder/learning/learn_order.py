@@ -404,8 +404,8 @@ class OrderObjective(Objective[OrderBatch]):
 
     def _validate_speeds(self, task: str, learned: Order, model: SavedModel, scores: dict[str, float]) -> None:
         """Score and forward passes at several speeds, and the mean of what is rewarded: score times passes saved."""
-        validation, metric, products = self.validations[task], self._data.metric, []
-        self._passes[task] = []
+        validation, metric = self.validations[task], self._data.metric
+        products, passes = [], []
         for speed in SPEEDS:
             name = LEARNED if speed == 0 else f"{LEARNED} at speed {speed:g}"
             trajectories = self._decode(task, name, learned, model, f"learned:{speed:g}")
@@ -414,7 +414,8 @@ class OrderObjective(Objective[OrderBatch]):
             products.append(score * saved ** (self.rl.passes_exponent * speed))
             scores[f"{metric} {task} at speed {speed:g}"] = score
             scores[f"passes {task} at speed {speed:g}"] = float(np.mean(forwards))
-            self._passes[task].append((speed, float(np.mean(forwards))))
+            passes.append((speed, float(np.mean(forwards))))
+        self._passes[task] = passes  # an interrupted validation leaves none
         scores[f"{metric} {task}"] = scores[f"{metric} {task} at speed 0"]
         scores[f"{SELECTED} {task}"] = float(np.mean(products))
 
@@ -437,17 +438,22 @@ class OrderObjective(Objective[OrderBatch]):
 
     def verdict(self, out: Path, steps: int) -> str:
         """Whether the saved order is better than the heuristics it was compared with, in words."""
-        names = [order.name for order in self._heuristics]
-        return verdict(out, steps, self._data.metric, self._data.unit, self.validations, names, self._saved_counts)
+        data, names = self._data, [order.name for order in self._heuristics]
+        return verdict(
+            out, steps, data.metric, data.unit, self.validations, names, self._saved_counts, self._selected_by
+        )
 
     def validation_order(self, average: nn.Module) -> tuple[Order, SavedModel]:
         assert isinstance(average, ActorCritic)
         self._move(next(average.parameters()).device)
         return LearnedOrder(average.policy), self._data.model
 
+    @property
+    def _selected_by(self) -> str:
+        return SELECTED if self._decides_count else self._data.metric
+
     def selection_metric(self, scores: dict[str, float]) -> float:
-        name = SELECTED if self._decides_count else self._data.metric
-        validated = [scores[f"{name} {task}"] for task in self.validations]
+        validated = [scores[f"{self._selected_by} {task}"] for task in self.validations]
         return sum(validated) / len(validated)
 
     def save(self, average: nn.Module, out: Path) -> None:

@@ -1,8 +1,9 @@
 """What a run of learning an order has shown: whether the order is better than the heuristics it was compared with."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,24 +20,21 @@ Counts = Mapping[str, np.ndarray]
 
 def verdict(
     out: Path, steps: int, metric: str, unit: str, validations: Mapping[str, Validation], heuristics: Sequence[str],
-    counts: Mapping[str, Counts],
+    counts: Mapping[str, Counts], selected_by: str | None = None,
 ) -> str:  # fmt: skip
     """One sentence on a run, from its log.
 
-    counts: by task, as far as this session knows them; for a p-value.
+    counts: by task, as far as this session knows them; for a p-value. selected_by: the score by which the order that
+    was saved was selected, if not by the metric.
     """
     if steps == 0:
         return "nothing was learned: no step was finished"
     if not validations:
         return "it was not compared with other orders: there is nothing to validate on"
-    log = (
-        [json.loads(line) for line in (out / LOG).read_text(encoding="utf-8").splitlines() if line.strip()]
-        if (out / LOG).exists()
-        else []
-    )
-    scores = {LEARNED: _best(log, [f"{metric} {task}" for task in validations])}
-    scores |= {name: _best(log, [f"{name} {task}" for task in validations]) for name in heuristics}
-    learned = scores.pop(LEARNED)
+    lines = (out / LOG).read_text(encoding="utf-8").splitlines() if (out / LOG).exists() else []
+    log = [json.loads(line) for line in lines if line.strip()]
+    learned = _best(log, metric, validations, selected_by or metric)
+    scores = {name: _best(log, name, validations, name) for name in heuristics}
     compared = {name: score for name, score in scores.items() if score is not None}
     if learned is None or not compared:
         why = "there was too little time" if heuristics else "no orders to compare with were given"
@@ -62,11 +60,12 @@ def verdict(
     return f"{result}: {found}{more}"
 
 
-def _best(log: Sequence[Mapping[str, float | None]], names: Sequence[str]) -> float | None:
-    """The best mean of these scores in the log; None if it has none."""
-    means = [
-        float(np.mean([entry[name] for name in names]))  # type: ignore[misc]
-        for entry in log
-        if all(entry.get(name) is not None for name in names)
-    ]
-    return max(means, default=None)
+def _best(log: Sequence[Mapping[str, Any]], score: str, tasks: Iterable[str], selected_by: str) -> float | None:
+    """The mean of a score over the tasks where that of another is best, at last if there are several such; None if
+    there is none in the log."""
+    wanted, others = ([f"{name} {task}" for task in tasks] for name in (score, selected_by))
+    known = [entry for entry in reversed(log) if all(entry.get(name) is not None for name in (*wanted, *others))]
+    if not known:
+        return None
+    best = max(known, key=lambda entry: sum(entry[name] for name in others))
+    return float(np.mean([best[name] for name in wanted]))
