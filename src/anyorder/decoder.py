@@ -255,12 +255,7 @@ class Decoder:
         if references is not None and len(references) != len(texts):
             raise InputError(f"{len(texts)} sentences but {len(references)} references")
         decoding = DecodingConfig(order=AUTO if order is None else order, **config)
-        if not progress:
-            found = self.stream(
-                texts, decoding, references, on_step=on_step, num_candidates=num_candidates, strict=strict, eager=False
-            )
-            return list(found)
-        with bars.bar("decoding", len(texts), f"{self.task.unit}s") as bar:
+        with bars.bar("decoding", len(texts), f"{self.task.unit}s", progress) as bar:
             found = self.stream(
                 texts, decoding, references, bar.advance, on_step, num_candidates, strict=strict, eager=False
             )

@@ -9,10 +9,9 @@ module turns the harness's requests into canvases; it decodes and scores nothing
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,6 +23,7 @@ except ImportError as error:
     raise ImportError(f"{error}: install the harness with pip install 'anyorder[lm-eval]'") from error
 
 from anyorder import progress
+from anyorder.data.workers import blocks
 from anyorder.decoder import Decoder
 from anyorder.decoding.config import AUTO, DecodingConfig
 from anyorder.decoding.likelihood import bound, chain
@@ -44,7 +44,6 @@ _NEUTRAL = {"num_beams": (1,), "repetition_penalty": (1,), "min_p": (0,)}
 _AT_ONCE = 64
 """Requests whose canvases are made together if the batch size is automatic."""
 _UNLIMITED = 1 << 24
-T = TypeVar("T")
 
 
 @register_model("anyorder")
@@ -126,15 +125,15 @@ class AnyorderLM(LM):
             groups[named, seen[context + named]].append(number)
             seen[context + named] += 1
         found = [""] * len(requests)
-        with _bar("generating", len(requests), disable_tqdm) as advance:
+        with progress.bar("generating", len(requests), "requests", not disable_tqdm) as bar:
             for (named, again), numbers in groups.items():
                 task, config = self._task(json.loads(named), again)
-                for chunk in _chunks(numbers, self._at_once):
+                for chunk in blocks(numbers, self._at_once):
                     contexts = [requests[number].args[0] for number in chunk]
                     for number, completion in zip(chunk, self._complete(contexts, task, config), strict=True):
                         found[number] = completion
                         self.cache_hook.add_partial("generate_until", requests[number].args, completion)
-                    advance(len(chunk))
+                    bar.advance(len(chunk))
         return found
 
     def _task(self, settings: dict[str, Any], again: int) -> tuple[Generate, DecodingConfig]:
@@ -176,27 +175,27 @@ class AnyorderLM(LM):
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Of every (context, continuation), the log-likelihood, and whether greedy decoding gives the continuation."""
         found: list[tuple[float, bool]] = []
-        with _bar("scoring", len(requests), disable_tqdm) as advance:
-            for chunk in _chunks(requests, self._at_once):
+        with progress.bar("scoring", len(requests), "requests", not disable_tqdm) as bar:
+            for chunk in blocks(requests, self._at_once):
                 scores = self._score([self._read(*request.args) for request in chunk])
                 for request, score in zip(chunk, scores, strict=True):
                     self.cache_hook.add_partial("loglikelihood", request.args, score)
                 found += scores
-                advance(len(chunk))
+                bar.advance(len(chunk))
         return found
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Of every text. One too long for the model is scored half a window at a time, given the half before it."""
         found = []
-        with _bar("scoring", len(requests), disable_tqdm) as advance:
+        with progress.bar("scoring", len(requests), "requests", not disable_tqdm) as bar:
             for request in requests:
                 [ids] = self.model.encode([request.args[0]], has_masks=False)
                 total = 0.0
-                for chunk in _chunks([*_windows(ids, self.max_length)], self._at_once):
+                for chunk in blocks(_windows(ids, self.max_length), self._at_once):
                     total += sum(logprob for logprob, _ in self._score(chunk))
                 found.append(total)
                 self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
-                advance(1)
+                bar.advance(1)
         return found
 
     def _read(self, context: str, continuation: str) -> tuple[np.ndarray, int]:
@@ -244,20 +243,6 @@ class AnyorderLM(LM):
             return ""
         self.model.check_chat()
         return self.model.tokenizer.get_chat_template(chat_template if isinstance(chat_template, str) else None)
-
-
-@contextmanager
-def _bar(doing: str, count: int, is_off: bool) -> Iterator[Callable[[int], None]]:
-    """A progress bar unless it is off; what to call with the number of finished requests."""
-    if is_off:
-        yield lambda requests: None
-        return
-    with progress.bar(doing, count, "requests") as bar:
-        yield bar.advance
-
-
-def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _windows(ids: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, int]]:

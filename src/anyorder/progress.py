@@ -75,7 +75,7 @@ class Bar:
 
 
 @contextmanager
-def bar(description: str, total: float | None = None, unit: str = "") -> Iterator[Bar]:
+def bar(description: str, total: float | None = None, unit: str = "", is_shown: bool = True) -> Iterator[Bar]:
     """A bar for one stage of the work. With a `unit` it shows the rate per second."""
     columns = [
         progress.SpinnerColumn(),
@@ -88,7 +88,7 @@ def bar(description: str, total: float | None = None, unit: str = "") -> Iterato
         progress.TimeRemainingColumn(),
         progress.TextColumn("{task.fields[note]}"),
     ]
-    visible = console.is_terminal and is_main_process()
+    visible = is_shown and console.is_terminal and is_main_process()
     shares_terminal = sys.stdout is not None and sys.stdout.isatty()  # if not, a file must get what is printed
     with progress.Progress(
         *columns, console=console, disable=not visible, transient=True, redirect_stdout=shares_terminal

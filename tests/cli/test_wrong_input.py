@@ -84,6 +84,7 @@ def wrong_files(folder: Path) -> Path:
         ("train --data {folder} --out {place}/out --run.steps 1 --transformer.hidden-size 30", "30 is not a multiple of 8 heads"),
         ("train --data {folder} --out {place}/out --run.stops 1", "unrecognized arguments: --run.stops 1"),
         ("trane", "unknown verb 'trane': did you mean 'train'"),
+        ("translate {model} --dtype int8 hallo", "--dtype: expected auto, float32, bfloat16, float16. Got value: int8"),
     ],
 )  # fmt: skip
 def test_wrong_commands(refused: Refused, wrong_files: Path, place: Path, command: str, expected: str) -> None:

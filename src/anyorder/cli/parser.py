@@ -165,6 +165,7 @@ class _Parser(jsonargparse.ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         line = re.sub(r"Expected a <class '(\w+)'>", r"expected \1", " ".join(message.split()))
+        line = re.sub(r"Expected a typing.Literal\[(.*?)\]", lambda it: f"expected {it[1]}".replace("'", ""), line)
         line = re.sub(
             r"Does not validate .* Errors: - expected (\w+).* Given value: ", r"expected \1. Got value: ", line
         )

@@ -161,24 +161,13 @@ class RLConfig:
         assert self.sentences is not None
         assert self.validation_sentences is not None
         sentences, rollouts, validated = self.sentences, self.rollouts_per_sentence, self.validation_sentences
-        while (
-            chosen.sentences is None
-            and sentences // 2 >= max(FEWEST, self.num_minibatches)
-            and (sentences * rollouts * seconds > STEP_SHARE * run_seconds)
-        ):
-            sentences //= 2
-        while (
-            not chosen.rollouts
-            and rollouts // 2 >= FEWEST
-            and (sentences * rollouts * seconds > STEP_SHARE * run_seconds)
-        ):
-            rollouts //= 2
-        while (
-            chosen.validation_sentences is None
-            and validated // 2 >= 2 * FEWEST
-            and (validated * seconds > VALIDATION_SHARE * run_seconds)
-        ):
-            validated //= 2
+        step, validation = STEP_SHARE * run_seconds, VALIDATION_SHARE * run_seconds
+        if chosen.sentences is None:
+            sentences = _halved(sentences, max(FEWEST, self.num_minibatches), step / (rollouts * seconds))
+        if not chosen.rollouts:
+            rollouts = _halved(rollouts, FEWEST, step / (sentences * seconds))
+        if chosen.validation_sentences is None:
+            validated = _halved(validated, 2 * FEWEST, validation / seconds)
         shrunk = rollouts < self.rollouts_per_sentence
         return replace(
             self,
@@ -186,3 +175,10 @@ class RLConfig:
             rollouts=rollouts if shrunk else self.rollouts,
             validation_sentences=validated,
         )
+
+
+def _halved(size: int, least: int, most: float) -> int:
+    """The size, halved until it is at most so much, but never below the least."""
+    while size // 2 >= least and size > most:
+        size //= 2
+    return size
