@@ -13,7 +13,7 @@ from anyorder.decoding.schedules import make_schedule
 from anyorder.decoding.search import search
 from anyorder.errors import InputError
 from anyorder.models.base import Canvas, Model
-from anyorder.models.guidance import guided
+from anyorder.models.guidance import GuidedModel
 from anyorder.models.hf.pretrained import TransformersModel
 from anyorder.models.native.translation_model import TranslationModel
 from anyorder.orders import make_order
@@ -56,7 +56,7 @@ def slowly(model: Model, canvas: Canvas, scale: float, size: int, block: int) ->
 def test_guidance_is_its_formula(scale: float, size: int, block: int) -> None:
     model, schedule = NeighborModel(), make_schedule(f"blocks:{block}+{size}")
     canvases = [random_canvas(length, length, 0.4) for length in range(3, 9)]
-    found = decode(guided(model, scale), canvases, make_order("max-prob"), schedule)
+    found = decode(GuidedModel(model, scale), canvases, make_order("max-prob"), schedule)
     for canvas, hypothesis in zip(canvases, found, strict=True):
         assert (hypothesis.ids.tolist(), hypothesis.steps.tolist()) == slowly(model, canvas, scale, size, block)
     plain = decode(model, canvases, make_order("max-prob"), schedule)

@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from anyorder.decoding.signature import Signature
 from anyorder.device import inference_dtype
 from anyorder.errors import MAX_SEED, InputError, check_number
 from anyorder.models.base import Model, SavedModel
-from anyorder.models.guidance import guided
+from anyorder.models.guidance import GuidedModel
 from anyorder.models.hf.block_cache import BlockCache
 from anyorder.models.hf.pretrained import TransformersModel
 from anyorder.models.native.translation_model import TranslationModel
@@ -274,7 +274,7 @@ class BoundDecoding:
             raise InputError(
                 f"{self.guidance:g}: the order {self.order.name} reads hidden states of one pass", "guidance"
             )
-        return guided(model, self.guidance)
+        return cast(Model, GuidedModel(model, self.guidance))
 
     @property
     def signature(self) -> Signature:

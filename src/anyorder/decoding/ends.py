@@ -4,9 +4,8 @@ LLaDA's option `confidence_eos_eot_inf`. A model that was trained on padded answ
 fills it in first.
 """
 
-from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -63,8 +62,8 @@ class _AcceptEndsLast(AdaptiveSchedule):
     def reach(self, *state: Any) -> np.ndarray | None:
         return self._schedule.reach(*state)
 
-    def start(self) -> "_AcceptEndsLast":
-        return _AcceptEndsLast(self._schedule.start(), self._ends)
+    def start(self) -> Self:
+        return type(self)(self._schedule.start(), self._ends)
 
     def keep(self, canvases: Tensor) -> None:
         self._schedule.keep(canvases)
@@ -73,11 +72,7 @@ class _AcceptEndsLast(AdaptiveSchedule):
 def accept_ends_last(schedule: Schedule, ends: Tensor) -> Schedule:
     """The schedule for `EndsLast`. Those that do not look at predictions leave all to the order."""
     if isinstance(schedule, Blocks):
-        if not isinstance(schedule.inner, AdaptiveSchedule):
-            return schedule
-        blocks = copy(schedule)
-        blocks.inner = _AcceptEndsLast(schedule.inner, ends)
-        return blocks
+        return schedule.around(accept_ends_last(schedule.inner, ends))
     return _AcceptEndsLast(schedule, ends) if isinstance(schedule, AdaptiveSchedule) else schedule
 
 

@@ -221,9 +221,7 @@ def _run_adaptive(
     unfinished = np.flatnonzero(whole.remaining)
     if not len(unfinished):
         return
-    state = whole.select(unfinished)
-    if isinstance(schedule, AdaptiveSchedule):
-        schedule = schedule.start()
+    state, schedule = whole.select(unfinished), schedule.start()
     within = None if revises or on_step else schedule
     with_logits = everywhere or on_step is not None or schedule.needs_logits
     finished = np.zeros(len(whole.lengths), np.int64)
@@ -245,8 +243,7 @@ def _run_adaptive(
             whole.absorb(state)
             if len(unfinished):
                 state = state.select(unfinished)
-                if isinstance(schedule, AdaptiveSchedule):
-                    schedule.keep(to_device(unfinished, state.model.device))
+                schedule.keep(to_device(unfinished, state.model.device))
 
 
 def _end(state: DecodeState, schedule: Blocks, finished: np.ndarray, is_ended: EndCheck) -> None:

@@ -24,7 +24,7 @@ from anyorder.decoding.engine import canvas_batches, predict_first_ranked
 from anyorder.decoding.schedules import ONE, Schedule
 from anyorder.decoding.state import DecodeBatch, DecodeState
 from anyorder.device import to_device
-from anyorder.models.base import Canvas, Model, log_probability
+from anyorder.models.base import Canvas, Model, token_log_probability
 from anyorder.orders.base import Order
 from anyorder.orders.heuristics import hash_uniform
 
@@ -70,7 +70,7 @@ def _fill_with(
         tokens = wanted[positions]
         best, _ = state.allowed.best(logits)
         agrees[: len(tokens)] &= best == tokens
-        state.fill(positions, tokens, _logprobs(logits, tokens))
+        state.fill(positions, tokens, token_log_probability(logits, tokens))
         state.drop_finished(state.remaining - counts)
     return state, agrees
 
@@ -106,7 +106,7 @@ def bound(
         positions = state.masked_positions()
         logits = model.logits(state.context.hidden(state.tokens, state.query(positions, state.remaining)))
         wanted = _padded([ids[owners[i]] for i in chosen], state.width, model.device).flatten()
-        logprobs = _logprobs(logits, wanted[positions]).double().cpu().numpy()
+        logprobs = token_log_probability(logits, wanted[positions]).double().cpu().numpy()
         totals[chosen] = np.bincount((positions // state.width).cpu().numpy(), logprobs, len(chosen))
         on_progress(len(chosen))
     return np.bincount(owners, totals * weights, len(canvases)).tolist()
@@ -132,8 +132,3 @@ def _padded(ids: Sequence[np.ndarray], width: int, device: torch.device) -> Tens
     for row, tokens in zip(rows, ids, strict=True):
         row[: len(tokens)] = tokens
     return to_device(rows, device)
-
-
-def _logprobs(logits: Tensor, tokens: Tensor) -> Tensor:
-    """(N, vocab_size) and (N,) to (N,)"""
-    return log_probability(logits, logits.gather(1, tokens[:, None]).squeeze(1))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import InputError, check_number
-from anyorder.models.base import AllowedTokens, log_probability
+from anyorder.models.base import AllowedTokens, token_log_probability
 from anyorder.orders.heuristics import hash_uniform
 
 RankBy = Literal["best", "sampled"]
@@ -50,7 +50,7 @@ class TokenSampler:
             for i in range(0, len(logits), rows)
         ]
         tokens = torch.cat(parts) + allowed.first
-        return tokens, log_probability(logits, logits.gather(1, tokens[:, None]).squeeze(1))
+        return tokens, token_log_probability(logits, tokens)
 
     def _sample(self, scores: Tensor, keys: Tensor, numbers: Tensor) -> Tensor:
         """(N, tokens) scores to (N,) tokens."""

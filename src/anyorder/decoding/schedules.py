@@ -9,6 +9,7 @@ name.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
+from typing import Self
 
 import numpy as np
 import torch
@@ -45,6 +46,13 @@ class Schedule(Named):
         Called only if filled positions are never masked again. remaining, total: see `FixedSchedule.counts`.
         """
         return None
+
+    def start(self) -> Self:
+        """The schedule for one batch of canvases. A schedule that remembers earlier steps returns a fresh copy."""
+        return self
+
+    def keep(self, canvases: Tensor) -> None:
+        """Keep only these canvases, by index; a schedule that remembers earlier steps forgets the rest."""
 
 
 class FixedSchedule(Schedule, ABC):
@@ -89,13 +97,6 @@ class AdaptiveSchedule(Schedule, ABC):
 
         If it accepts no position of a sequence, the engine fills the position that the order ranks first.
         """
-
-    def start(self) -> "AdaptiveSchedule":
-        """The schedule for one batch of canvases. A schedule that remembers earlier steps returns a fresh copy."""
-        return self
-
-    def keep(self, canvases: Tensor) -> None:
-        """Keep only these canvases, by index; a schedule that remembers earlier steps forgets the rest."""
 
 
 SCHEDULES: dict[str, type[Schedule]] = {}
@@ -329,7 +330,7 @@ class Klass(AdaptiveSchedule):
         """Of the step before: (M, vocab_size) log-probabilities; (B, T) the row of each position in them, -1 if it had
         none; (B, T) for how many steps the prediction has changed by less than the bound."""
 
-    def start(self) -> "Klass":
+    def start(self) -> Self:
         fresh = copy(self)
         fresh._before = None
         return fresh
@@ -416,10 +417,21 @@ class Blocks(Schedule):
         kind = FixedBlocks if isinstance(inner, FixedSchedule) else AdaptiveBlocks
         return kind(int(size), inner, origin)
 
+    def around(self, inner: Schedule) -> Self:
+        """The same blocks with another schedule of the same kind in each."""
+        blocks = copy(self)
+        blocks.inner = inner
+        return blocks
+
     def bind(self, order: Order) -> tuple[Order, Schedule]:
-        bound = copy(self)
-        order, bound.inner = self.inner.bind(order)
-        return order, bound
+        order, inner = self.inner.bind(order)
+        return order, self.around(inner)
+
+    def start(self) -> Self:
+        return self.around(self.inner.start())
+
+    def keep(self, canvases: Tensor) -> None:
+        self.inner.keep(canvases)
 
     def narrow(self, state: State, scores: Tensor) -> Tensor:
         return scores.masked_fill(~self._current(state), -torch.inf)
@@ -481,14 +493,6 @@ class AdaptiveBlocks(Blocks, AdaptiveSchedule):
     def accept(self, state: State, scores: Tensor) -> Tensor:
         return self.inner.accept(state, scores)
 
-    def start(self) -> "AdaptiveBlocks":
-        fresh = copy(self)
-        fresh.inner = self.inner.start()
-        return fresh
-
-    def keep(self, canvases: Tensor) -> None:
-        self.inner.keep(canvases)
-
 
 class TextBlocks(Blocks, AdaptiveSchedule):
     """Blocks of the whole text, given tokens included: of some, only a part is masked.
@@ -523,17 +527,6 @@ class TextBlocks(Blocks, AdaptiveSchedule):
 
     def _blocks(self, state: State) -> Tensor:
         return ((state.positions + state.opening_size) // self.size).expand(state.masked.shape)
-
-    def start(self) -> "TextBlocks":
-        if not isinstance(self.inner, AdaptiveSchedule):
-            return self
-        fresh = copy(self)
-        fresh.inner = self.inner.start()
-        return fresh
-
-    def keep(self, canvases: Tensor) -> None:
-        if isinstance(self.inner, AdaptiveSchedule):
-            self.inner.keep(canvases)
 
 
 def counted_from_text(schedule: Schedule) -> Schedule:

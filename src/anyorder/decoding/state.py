@@ -15,7 +15,7 @@ from torch import Tensor
 from anyorder.data.packing import ranges
 from anyorder.decoding.sampling import TokenSampler
 from anyorder.device import to_device
-from anyorder.models.base import AllowedTokens, Canvas, CanvasBatch, Context, Model, log_probability
+from anyorder.models.base import AllowedTokens, Canvas, CanvasBatch, Context, Model, token_log_probability
 from anyorder.models.native.attention import QueryPositions, Segments
 from anyorder.orders.base import State
 
@@ -271,7 +271,7 @@ class DecodeState:
     def token_logprobs(self, positions: Tensor, logits: Tensor) -> Tensor:
         """(B, T) the log-probability of the current token at each of these positions; 0 elsewhere."""
         tokens = self._all_tokens[self._row_of[positions]]
-        found = log_probability(logits, logits.gather(1, tokens[:, None]).squeeze(1))
+        found = token_log_probability(logits, tokens)
         return torch.zeros_like(self._logprobs).view(-1).index_copy_(0, positions, found).view_as(self._logprobs)
 
     def hypotheses(self) -> list[Hypothesis]:

@@ -200,6 +200,11 @@ def log_probability(logits: Tensor, scores: Tensor) -> Tensor:
     return scores - highest - others[:, None]
 
 
+def token_log_probability(logits: Tensor, tokens: Tensor) -> Tensor:
+    """(N, vocab_size) and (N,) ids to (N,): the log-probability of one token per row."""
+    return log_probability(logits, logits.gather(1, tokens[:, None]).squeeze(1))
+
+
 def row_sums(values: Tensor) -> Tensor:
     """(N, vocab_size) to (N,) sums."""
     # On the CPU, threads split the sum of one long row, but not of several: a single row is duplicated.

@@ -3,7 +3,7 @@
 It wraps any model. Orders, schedules and the engine see one model whose hidden states are those of both passes.
 """
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +15,11 @@ from anyorder.models.base import CanvasBatch, Context, Model
 from anyorder.models.native.attention import QueryPositions
 
 
-def guided(model: Model, scale: float) -> Model:
-    """The model with logits u + (scale + 1) (c - u): c as it predicts, u if all given tokens were masked (LLaDA)."""
-    return cast(Model, GuidedModel(model, scale))
-
-
 class GuidedModel:
-    """See `guided`. It is the model in everything but its contexts and logits."""
+    """The model with logits u + (scale + 1) (c - u): c as it predicts, u if all given tokens were masked (LLaDA).
+
+    It is the model in everything but its contexts and logits.
+    """
 
     def __init__(self, model: Model, scale: float):
         self._model, self._scale = model, scale

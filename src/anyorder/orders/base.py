@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import InputError
-from anyorder.models.base import AllowedTokens, SavedModel, log_probability
+from anyorder.models.base import AllowedTokens, SavedModel, log_probability, token_log_probability
 from anyorder.models.native.attention import Segments
 from anyorder.registry import Named, from_name, register, split_names
 
@@ -76,7 +76,7 @@ class State:
         assert self.logits is not None
         if self.sampled is None:
             return log_probability(self.logits, self.allowed.restrict(self.logits).amax(-1))
-        return log_probability(self.logits, self.logits.gather(1, self.sampled[:, None]).squeeze(1))
+        return token_log_probability(self.logits, self.sampled)
 
     def spread(self, values: Tensor) -> Tensor:
         """Put values at the masked positions, -inf everywhere else: (M,) to (B, T), in double precision if they are."""

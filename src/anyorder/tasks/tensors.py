@@ -2,13 +2,12 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from anyorder.decoding.config import DecodingConfig
 from anyorder.decoding.trajectory import Trajectory
 from anyorder.errors import InputError, check_number
 from anyorder.models.hf.pretrained import TransformersModel
@@ -25,7 +24,7 @@ _IGNORED = (
 )  # fmt: skip
 """They change how Transformers computes or what else it returns, but not the ids; or they have no meaning here."""
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "top_k": (0,), "min_length": (0,), "min_new_tokens": (0,), "num_return_sequences": (1,), "num_beam_groups": (1,),
+    "min_length": (0,), "min_new_tokens": (0,), "num_return_sequences": (1,), "num_beam_groups": (1,),
     "repetition_penalty": (1,), "encoder_repetition_penalty": (1,), "length_penalty": (1,), "diversity_penalty": (0,),
     "no_repeat_ngram_size": (0,), "encoder_no_repeat_ngram_size": (0,), "typical_p": (1,), "min_p": (0,),
     "epsilon_cutoff": (0,), "eta_cutoff": (0,), "guidance_scale": (1,),
@@ -55,11 +54,8 @@ class TensorSettings:
             raise InputError(f"expected a tensor of whole numbers of shape (B, T), got {found}", "input_ids")
         settings = {name: value for name, value in (config.to_dict() if config else {}).items() if value is not None}
         settings |= {name: value for name, value in given.items() if value is not None}
-        supported = {field.name for field in fields(DecodingConfig)}
         for name, value in settings.items():
-            if name in _APPLIED and (name != "top_k" or name in supported):
-                continue
-            if name.startswith("_") or name in _IGNORED:
+            if name in (*_APPLIED, *_IGNORED) or name.startswith("_"):
                 continue
             if not hasattr(value, "shape") and value in ((), [], {}, False, *_NEUTRAL.get(name, ())):
                 continue
