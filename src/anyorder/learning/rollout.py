@@ -117,7 +117,7 @@ class Decisions:
         ]
         before = starts_of(np.array(rollouts))
         rollout = np.concatenate([part.rollout + start for part, start in zip(parts, before, strict=True)])
-        references = [part.reference for part in parts]
+        references = [part.reference for part in parts if part.reference is not None]
         step = torch.cat([part.step for part in parts])
         together = cls(
             inputs=PolicyInputs.cat([part.inputs for part in parts]),
@@ -130,14 +130,15 @@ class Decisions:
             step=step,
             target_lengths=torch.cat([part.target_lengths for part in parts]),
             opening=cat_present([part.opening for part in parts]),
-            reference=cat_present([_wider(one, width, -torch.inf) for one in references if one is not None]),
+            reference=_together(references, -torch.inf) if references else None,
         )
         return together.select(np.lexsort((rollout, step.cpu().numpy())))  # step by step
 
 
-def _wider(values: Tensor, width: int, value: float = 0) -> Tensor:
-    """(N, T) to (N, width)"""
-    return F.pad(values, (0, width - values.shape[1]), value=value)
+def _together(values: Sequence[Tensor], empty: float = 0) -> Tensor:
+    """Tensors one after another; those of shape (N, T) become as wide as the widest."""
+    width = max(one.shape[-1] for one in values)
+    return torch.cat([F.pad(one, (0, width - one.shape[1]), value=empty) if one.dim() == 2 else one for one in values])
 
 
 class LogProbs(NamedTuple):
@@ -333,21 +334,8 @@ def roll_out(
     if len(parts) == 1:
         return parts[0]
     decisions, outcomes = zip(*parts, strict=True)
-    width = max(outcome.ids.shape[1] for outcome in outcomes)
-    together = {
-        field.name: torch.cat(
-            [
-                _wider(getattr(one, field.name), width) if field.name in _BY_POSITION else getattr(one, field.name)
-                for one in outcomes
-            ]
-        )
-        for field in fields(Outcome)
-    }
+    together = {one.name: _together([getattr(outcome, one.name) for outcome in outcomes]) for one in fields(Outcome)}
     return Decisions.cat(decisions, [len(outcome.lengths) for outcome in outcomes]), Outcome(**together)
-
-
-_BY_POSITION = ("ids", "steps", "logprobs")
-"""The fields of an `Outcome` that have the width of the longest sentence of its batch."""
 
 
 def _roll_out(model: Model, batch: OrderBatch, sampler: SamplingOrder) -> tuple[Decisions, Outcome]:
