@@ -25,8 +25,8 @@ from anyorder.models.base import Canvas
 from anyorder.models.hf.families import FAMILIES, Family, family_of, same_config
 from anyorder.models.hf.pretrained import (
     TransformersModel,
+    attempt,
     class_of,
-    collected,
     load_tokenizer,
     load_transformers,
     quiet,
@@ -92,24 +92,12 @@ def convert(
     problems: list[str] = []
     folder = source if source.is_dir() else source.parent
     files = _weight_files(source)
-    theirs: _Weights | None = None
-    record: Record | None = None
-    left_out: tuple[str, ...] = ()
-    tokenizer: _Tokenizer | None = None
     with quiet():
-        with collected(problems):
-            theirs = _read_weights(files)
-        with collected(problems):
-            record = _config(folder, theirs, family)
-        kind = None
-        if record is not None:
-            with collected(problems):
-                kind = family_of(record)
-        if theirs and record and kind:
-            with collected(problems):
-                theirs.tensors, left_out = _fitted(theirs.tensors, record, kind, problems)
-        with collected(problems):
-            tokenizer = _tokenizer(folder, vocabulary, theirs, kind, lowercase, split)
+        theirs = attempt(problems, _read_weights, files)
+        record = attempt(problems, _config, folder, theirs, family)
+        kind = record and attempt(problems, family_of, record)
+        fitted = theirs and record and kind and attempt(problems, _fitted, theirs.tensors, record, kind, problems)
+        tokenizer = attempt(problems, _tokenizer, folder, vocabulary, theirs, kind, lowercase, split)
         if record is not None and tokenizer is not None:
             room = record.values.get("vocab_size")
             if isinstance(room, int) and room < tokenizer.size:
@@ -117,12 +105,13 @@ def convert(
         if problems:
             listed = [problem.removeprefix(f"{folder}/") for problem in problems]
             raise InputError(f"{source}: cannot be converted: {'; '.join(listed)}")
-        assert theirs is not None
-        assert record is not None
-        assert tokenizer is not None
+        assert record  # or there is a problem
+        assert fitted
+        assert tokenizer
+        tensors, left_out = fitted
         with atomic_folder(out, replace=False) as partial:
             write_json(partial / CONFIG, record.values)
-            write_tensors(partial / WEIGHTS, theirs.tensors)
+            write_tensors(partial / WEIGHTS, tensors)
             tokenizer.write(partial)
             try:
                 model = load_transformers(partial)

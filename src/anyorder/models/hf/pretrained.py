@@ -6,13 +6,13 @@ The code in a checkpoint is never run, and nothing is ever unpickled.
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy, deepcopy
 from functools import cached_property, partial
 from inspect import unwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ PREFIX = "hf:"
 _VOCABULARIES = ("merges.txt", "vocab.txt", "*.model")
 _INDEX, _TOKENIZER = f"{WEIGHTS}.index.json", "tokenizer_config.json"
 _OUTPUT_BIAS = "lm_head.bias"
+T = TypeVar("T")
 _ANY_LENGTH = int(1e30)
 """For tokenizers: this package does its own length checks."""
 
@@ -304,22 +305,13 @@ def load_transformers(
     verify(folder, CONFIG, WEIGHTS, "tokenizer.json")
     record = read_record(folder / CONFIG)
     family = family_of(record)
-    config: Any = None
-    tokenizer: Any = None
-    mask_token = -1
     problems: list[str] = []
     with quiet():
-        with collected(problems):
-            check_settings(record, family)
-            settings = family.native_config(record)
-            with as_input_error(f"{folder / CONFIG}: does not describe a {family.class_name}"):
-                config = class_of(family).config_class.from_dict(settings)
-            check_attention(str(folder / CONFIG), config, family)
-        with collected(problems):
-            tokenizer = load_tokenizer(folder, family)
+        config: Any = attempt(problems, _read_config, folder / CONFIG, record, family)
+        tokenizer: Any = attempt(problems, load_tokenizer, folder, family)
+        mask_token: Any = None
         if config is not None and tokenizer is not None:
-            with collected(problems):
-                mask_token = _mask_token(folder, tokenizer, config, family)
+            mask_token = attempt(problems, _mask_token, folder, tokenizer, config, family)
         if not (folder / WEIGHTS).exists() and not (folder / _INDEX).exists():
             problems.append(str(no_weights(folder / WEIGHTS)))
         if problems:
@@ -329,13 +321,23 @@ def load_transformers(
     return TransformersModel(network, tokenizer, family, mask_token, folder)
 
 
-@contextmanager
-def collected(problems: list[str]) -> Iterator[None]:
-    """An `InputError` becomes one of the problems."""
+def attempt(problems: list[str], action: Callable[..., T], *arguments: Any) -> T | None:
+    """What the action returns; None if it raises an `InputError`, which becomes one of the problems."""
     try:
-        yield
+        return action(*arguments)
     except InputError as error:
         problems.append(str(error))
+        return None
+
+
+def _read_config(file: Path, record: Record, family: Family) -> Any:
+    """The settings of the native class."""
+    check_settings(record, family)
+    settings = family.native_config(record)
+    with as_input_error(f"{file}: does not describe a {family.class_name}"):
+        config = class_of(family).config_class.from_dict(settings)
+    check_attention(str(file), config, family)
+    return config
 
 
 def wrap_transformers(network: Any, tokenizer: Any, name: str = "model") -> TransformersModel:
