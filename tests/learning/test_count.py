@@ -311,7 +311,9 @@ def test_what_it_refuses(sudoku: TransformersModel, tmp_path: Path) -> None:
         Learned(passes=8).bind(order)
     with pytest.raises(InputError, match="does not see the confidence"):
         PolicyConfig("hidden", count="bernoulli")
-    with pytest.raises(InputError, match="is rewarded for the finished sentence"):
-        learn_order(
-            sudoku, "sudoku-4x4", tmp_path / "x", policy=COUNT, rl=RLConfig(each_step="yes"), run=replace(RUN, steps=1)
-        )
+    for policy, rl, message in (
+        (COUNT, RLConfig(each_step="yes"), "is rewarded for the finished sentence"),
+        (PolicyConfig(), RLConfig(passes_exponent=2.0), "passes_exponent 2: is for a policy that decides"),
+    ):
+        with pytest.raises(InputError, match=message):
+            learn_order(sudoku, "sudoku-4x4", tmp_path / "x", policy=policy, rl=rl, run=replace(RUN, steps=1))

@@ -305,6 +305,9 @@ class OrderObjective(Objective[OrderBatch]):
                 found = "yes: a policy that decides how many positions to fill is rewarded for the finished sentence"
                 raise InputError(found, "each_step", RLConfig)
             self.rl = rl = replace(rl, each_step="no")
+        if not config.decides_count and rl.passes_exponent != RLConfig().passes_exponent:
+            found = f"{rl.passes_exponent:g}: is for a policy that decides how many positions to fill"
+            raise InputError(found, "passes_exponent", RLConfig)
         self._passes: dict[str, list[tuple[float, float]]] = {}
         """Of the last validation; see `OrderRecord`."""
         network = PolicyNetwork(config, data.model.hidden_size)
