@@ -11,6 +11,8 @@ import torch
 from anyorder import memory
 from anyorder.data.packing import pack_sentences
 from anyorder.decoder import Decoder
+from anyorder.decoding.engine import decode
+from anyorder.decoding.schedules import ONE
 from anyorder.decoding.state import DecodeBatch
 from anyorder.decoding.stepper import Step
 from anyorder.learning.algorithm import OrderLoss, sample_rollouts
@@ -137,6 +139,25 @@ def test_nobody_is_told_of_a_step_twice(model: TranslationModel, monkeypatch: py
     monkeypatch.setattr(TranslationModel, "logits", logits)
     with pytest.raises(MemoryError):
         decoder.translate(TEXTS, "de-en", on_step=steps.append)
+
+
+def test_progress_counts_every_text_once(model: TranslationModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, calls = TranslationModel.logits, 0
+
+    def logits(self: TranslationModel, hidden: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 5:  # most positions of the first batch are filled
+            raise MemoryError
+        return original(self, hidden)
+
+    monkeypatch.setattr(TranslationModel, "logits", logits)
+    finished: list[int] = []
+    canvases = [model.blank_canvas(np.arange(10, 15), 6, "de-en", key) for key in range(5)]
+    decode(model, canvases, make_order("margin"), ONE, on_progress=finished.append)
+    assert calls > 6
+    assert sum(finished) == 5
+    assert min(finished) > 0
 
 
 @pytest.mark.parametrize("kind", ["hidden", "confidence"])

@@ -75,7 +75,14 @@ def decode(
     and without a revision, what follows the block with which a canvas `is_ended` stays masked: see `EndCheck`.
     """
     found: dict[int, Hypothesis] = {}
-    halving, reported = Halving(), 0
+    halving, reported, told = Halving(), 0, 0
+
+    def tell(finished: int) -> None:
+        """Report progress: nothing where a batch begins again that ran out of memory half-way."""
+        nonlocal told
+        if finished > told:
+            on_progress(finished - told)
+            told = finished
 
     def fill(chosen: Sequence[int]) -> None:
         nonlocal reported
@@ -87,20 +94,14 @@ def decode(
             assert on_step is not None
             on_step(np.array(chosen)[rows], *seen)
 
-        batch, done = DecodeBatch.of(model, [canvases[i] for i in chosen]), 0
-
-        def on_filled(share: float) -> None:
-            nonlocal done
-            if (now := int(share * len(chosen))) > done:
-                on_progress(now - done)
-                done = now
-
+        batch = DecodeBatch.of(model, [canvases[i] for i in chosen])
         check = is_ended and _of_canvases(is_ended, [canvases[i] for i in chosen])
-        told = on_step and callback
-        state = run_decoding(model, batch, order, schedule, revision, told, sampler, check, on_filled)
+        state = run_decoding(
+            model, batch, order, schedule, revision, on_step and callback, sampler, check,
+            lambda share: tell(len(found) + int(share * len(chosen))),
+        )  # fmt: skip
         found.update(zip(chosen, state.hypotheses(), strict=True))
-        if done < len(chosen):
-            on_progress(len(chosen) - done)
+        tell(len(found))
 
     for batch in canvas_batches(model, canvases, schedule, batch_tokens):
         halving.run(batch, fill, may_repeat=lambda: reported == 0)  # nobody is told of the same step twice
