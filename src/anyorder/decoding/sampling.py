@@ -45,12 +45,11 @@ class TokenSampler:
         """
         rows = max(1, _CHUNK // logits.shape[1])
         numbers = _TOKENS + (step << 40) + (positions << 20)
-        parts = [
-            self._sample(allowed.restrict(logits[i : i + rows]), keys[i : i + rows], numbers[i : i + rows])
-            for i in range(0, len(logits), rows)
-        ]
-        tokens = torch.cat(parts) + allowed.first
-        return tokens, token_log_probability(logits, tokens)
+        tokens, logprobs = [], []
+        for own, key, number in zip(*(each.split(rows) for each in (logits, keys, numbers)), strict=True):
+            tokens.append(self._sample(allowed.restrict(own), key, number) + allowed.first)
+            logprobs.append(token_log_probability(own, tokens[-1]))
+        return torch.cat(tokens), torch.cat(logprobs)
 
     def _sample(self, scores: Tensor, keys: Tensor, numbers: Tensor) -> Tensor:
         """(N, tokens) scores to (N,) tokens."""
