@@ -268,6 +268,27 @@ def test_a_whole_run(sudoku: TransformersModel, tmp_path: Path, capsys: pytest.C
     assert row["forwards"] < 11
 
 
+def test_it_starts_from_an_order_that_does_not_decide(sudoku: TransformersModel, tmp_path: Path) -> None:
+    """The order of that policy, the threshold of a new one."""
+    rl = RLConfig(sentences=4, rollouts=2, validation_sentences=20, validation_orders="", reward="exact-match")
+    run = replace(RUN, steps=1, learning_rate=1e-9)
+    policy = PolicyConfig(count="bernoulli")
+    result = learn_order(
+        sudoku, "sudoku-4x4", tmp_path / "run", policy=policy, rl=rl, run=run, init="learned:de-en/confidence"
+    )
+    task = Decoder(sudoku, "sudoku-4x4")
+    lines = Path("src/anyorder/bundled/sudoku-4x4/sample.puzzles.txt").read_text().split()[:20]
+    threshold = 1 / (1 + np.exp(-MOST_CERTAIN * 0.5))
+    ours = task.run(lines, f"learned:{result.order}", schedule="learned:0.25")
+    theirs = task.run(lines, "learned:de-en/confidence", schedule=f"threshold:{threshold}")
+    assert [one.steps for one in ours] == [one.steps for one in theirs]
+    with pytest.raises(InputError, match="gives the policy its kind and size"):
+        learn_order(
+            sudoku, "sudoku-4x4", tmp_path / "x", policy=replace(policy, size=64), rl=rl, run=run,
+            init="learned:de-en/confidence",
+        )  # fmt: skip
+
+
 def test_the_command_to_evaluate_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = "learn-order --model sudoku-4x4 --task sudoku-4x4 --policy.kind linear --policy.count bernoulli"
     sizes = "--rl.sentences 4 --rl.rollouts 2 --rl.validation-sentences 5 --run.steps 1 --run.device cpu"

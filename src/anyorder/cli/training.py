@@ -131,8 +131,8 @@ def learn_order(
         task: Puzzles to learn from, such as sudoku-4x4, for a Transformers masked language model.
         text: A file to learn from, one text per line, for a Transformers masked language model.
         mask_share: Fraction of each text's tokens to mask; by default half.
-        init: A learned order to start from, such as learned:de-en/confidence; the policy then has its kind and size. By
-            default, the policy starts from the heuristic order --policy.start.
+        init: A learned order to start from, such as learned:de-en/confidence; the policy then has its kind and size,
+            and may learn a count. By default, the policy starts from the heuristic order --policy.start.
         policy: Policy network.
         rl: Reinforcement learning: algorithm, reward and data.
         run: Training schedule and optimizer.

@@ -298,7 +298,7 @@ class OrderObjective(Objective[OrderBatch]):
         start = None if init is None else self._order_to_start_from(init, policy)
         self._init = "none" if start is None else start.fingerprint  # its weights, not its place
         torch.manual_seed(seed)
-        config = policy if start is None else replace(start.network.config, dropout=policy.dropout)
+        config = policy if start is None else _as_asked(start.network.config, policy)
         self._decides_count = config.decides_count
         if config.decides_count and rl.rewards_steps:
             if rl.each_step == "yes":
@@ -312,7 +312,8 @@ class OrderObjective(Objective[OrderBatch]):
         """Of the last validation; see `OrderRecord`."""
         network = PolicyNetwork(config, data.model.hidden_size)
         if start is not None:
-            network.load_state_dict(start.network.state_dict())
+            # An order that does not decide how many positions to fill learns that, too: it begins with the threshold.
+            network.load_state_dict(network.state_dict() | start.network.state_dict())
         self.learner = ActorCritic(network, rl.has_value)
         self.module = OrderLoss(self.learner, rl)
         self.reward = data.reward(rl.reward)
@@ -345,7 +346,7 @@ class OrderObjective(Objective[OrderBatch]):
         order = self._one_order(make_order(name), "init")
         if not isinstance(order, LearnedOrder):
             raise InputError(f"{name}: is not a learned order; policy.start takes heuristic ones", "init")
-        if policy not in (replace(same, dropout=policy.dropout) for same in (PolicyConfig(), order.network.config)):
+        if policy not in (_as_asked(same, policy) for same in (PolicyConfig(), order.network.config)):
             raise InputError("gives the policy its kind and size: leave the policy's options out", "init")
         return order
 
@@ -475,3 +476,8 @@ class OrderObjective(Objective[OrderBatch]):
             "init": self._init,
             "rl": self.rl,
         }
+
+
+def _as_asked(config: PolicyConfig, policy: PolicyConfig) -> PolicyConfig:
+    """A learned order's config with what a policy that starts from it may change: dropout, and a count to learn."""
+    return replace(config, dropout=policy.dropout, count=policy.count if config.count == "one" else config.count)
