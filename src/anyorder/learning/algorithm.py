@@ -128,12 +128,11 @@ def sample_rollouts(
     its baseline. reward: R. halving: see `roll_out`."""
     decisions, outcome = roll_out(model, batch, sampler, halving)
     rewards = step_rewards(reward, outcome, rl.rewards_steps)
-    saved = share_of_passes_saved(outcome)
-    if batch.speeds is not None:
-        speeds = to_device(batch.speeds.astype(np.float32), model.device).repeat_interleave(batch.sentences.copies)
+    saved, speeds = share_of_passes_saved(outcome), batch.rollout_speeds(model.device)
+    if speeds is not None:
         rewards = rewards * saved.pow(rl.passes_exponent * speeds)[:, None]
     returns = discounted_returns(rewards, rl.gamma)
-    if batch.speeds is not None:
+    if speeds is not None:
         # The rollouts of a sentence differ in their number of steps; one that is finished counts with what it earned.
         later = torch.arange(returns.shape[1], device=returns.device) >= outcome.last_steps[:, None]
         returns = returns.where(~later, rewards.sum(1, keepdim=True))

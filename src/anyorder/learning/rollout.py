@@ -43,6 +43,12 @@ class OrderBatch:
     speeds: np.ndarray | None = None
     """(canvases,) from 0 to 1, for a policy that decides how many positions a step fills."""
 
+    def rollout_speeds(self, device: torch.device) -> Tensor | None:
+        """(rollouts,) float32: that of each copy of a canvas."""
+        if self.speeds is None:
+            return None
+        return to_device(self.speeds.astype(np.float32).repeat(self.sentences.copies), device)
+
     def part(self, start: int, stop: int) -> "OrderBatch":
         """Some of the canvases, all copies of each."""
         whole, copies = self.sentences, self.sentences.copies
@@ -218,6 +224,8 @@ class SamplingOrder(Order):
         self._on_step = on_step
         self._rollouts = np.zeros(0, np.int64)
         self._speeds: Tensor | None = None
+        self.accept: Tensor | None = None
+        """(B, T) the log-odds that a position is filled in this step, if the policy decides how many."""
 
     def started(self, rollouts: int, speeds: Tensor | None) -> "SamplingOrder":
         """The same order, which has seen nothing yet, for a batch of so many rollouts.
@@ -339,10 +347,7 @@ def roll_out(
 
 
 def _roll_out(model: Model, batch: OrderBatch, sampler: SamplingOrder) -> tuple[Decisions, Outcome]:
-    speeds = None
-    if batch.speeds is not None:
-        speeds = to_device(batch.speeds.astype(np.float32).repeat(batch.sentences.copies), model.device)
-    sampler = sampler.started(len(batch.sentences.keys), speeds)
+    sampler = sampler.started(len(batch.sentences.keys), batch.rollout_speeds(model.device))
     schedule = SampledCount(sampler) if sampler.decides_count else ONE
     state = run_decoding(model, batch.sentences, sampler, schedule)
     ids, steps, logprobs = (value.clone() for value in state.results())

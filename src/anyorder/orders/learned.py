@@ -75,7 +75,7 @@ class LearnedOrder(Order):
         return f"{self.name}@{self.fingerprint}" if self.fingerprint else self.name
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_last": None}  # a reference cannot be pickled
+        return vars(self) | {"_last": None}  # no pickle can hold it, and no copy at another speed may have it
 
     def at_speed(self, speed: float) -> "LearnedOrder":
         """The same order at this speed."""
